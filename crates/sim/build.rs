@@ -1,8 +1,8 @@
-//! Tells the simulator which commit it was built from: a seed means nothing without it.
+//! Embeds the commit that the simulator was built from: a seed is meaningless without it.
 
 use std::process::Command;
 
-/// What goes into the simulator, as seen from here; it decides whether the tree is dirty.
+/// The sources of the simulator, relative to here; they decide whether the tree is dirty.
 const SOURCES: &[&str] = &[
     "build.rs",
     "Cargo.toml",

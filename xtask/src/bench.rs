@@ -20,9 +20,9 @@ use std::path::Path;
 struct Bench {
     name: &'static str,
     what: &'static str,
-    /// What to type to run it.
+    /// The command that runs it.
     command: &'static str,
-    /// Who measures.
+    /// The program that measures.
     by: By,
 }
 
@@ -58,11 +58,11 @@ const BENCHES: &[Bench] = &[
 /// Asks for more and longer rounds, where a benchmark has a choice.
 const FULL: &str = "--full";
 
-/// The page that people read. `VERSION.md`, if there is one, is written by people and copied into
-/// it: why rows fall short, and what would help.
+/// The page for readers. It includes `VERSION.md`, if present: hand-written remarks on causes of
+/// missed targets and possible remedies.
 const REPORT: &str = "README.md";
 
-/// Programs and packages whose versions belong to a figure, by the command that tells.
+/// Programs and packages whose versions belong to a figure, by the command that prints them.
 const VERSIONS: &[(&str, &str)] = &[
     ("rustc", "rustc --version"),
     ("fio", "fio --version"),
@@ -71,7 +71,7 @@ const VERSIONS: &[(&str, &str)] = &[
     ("libisal", "dpkg-query --show --showformat=${Version} libisal-dev"),
 ];
 
-/// Only writes the page anew from the figures that are kept.
+/// Only rewrites the page from the stored figures.
 const REPORT_ONLY: &str = "--report";
 
 /// Measures the benchmarks named, or all; `--list` prints them, `--full` takes more rounds,
@@ -114,7 +114,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     print_report(&folder)
 }
 
-/// The rows that a benchmark prints, with its command and what it ran on.
+/// The rows that a benchmark prints, with its command and machine.
 fn measure(bench: &Bench, root: &Path, full: bool) -> Result<Value, Failure> {
     let mut machine = machine(root);
     let rows: Vec<Value> = match bench.by {
@@ -145,7 +145,7 @@ fn whole(line: &str) -> Option<Map<String, Value>> {
     whole.then_some(row)
 }
 
-/// What the figures were measured on.
+/// The machine that produced the figures.
 fn machine(root: &Path) -> Value {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let field = |text: &str, key: &str| {
@@ -160,7 +160,7 @@ fn machine(root: &Path) -> Value {
             versions.insert(String::from(*name), json!(first));
         }
     }
-    // The release without what a distribution or a host appends to it.
+    // The release without suffixes of a distribution or host.
     let kernel = read("/proc/sys/kernel/osrelease");
     let kernel = kernel.trim().split('-').next();
     json!({

@@ -1,7 +1,7 @@
 //! `cargo xtask deny`: the law of `deny.toml`, held by cargo-deny.
 //!
 //! Not part of `cargo xtask test`: building cargo-deny takes minutes, and the advisory list comes
-//! from the network. What needs neither, sources and bans, `tidy` checks each time.
+//! from the network. `tidy` always checks sources and bans, which need neither.
 
 use crate::failure::Failure;
 use crate::shell;

@@ -1,4 +1,4 @@
-//! What went wrong and what to do about it, for the person in front of the terminal.
+//! A failure and its remedy, for the person at the terminal.
 
 use std::fmt;
 

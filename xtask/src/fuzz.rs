@@ -20,7 +20,7 @@ const KEEP_PAGES: &[(&str, &str)] =
     &[("MALLOC_MMAP_THRESHOLD_", "1073741824"), ("MALLOC_TRIM_THRESHOLD_", "4294967296")];
 /// An input that takes longer, in seconds, counts as a hang.
 const HANG_SECONDS: u64 = 30;
-/// A canary that is not found after so many seconds counts as missed.
+/// A canary not found after this many seconds counts as missed.
 const CANARY_SECONDS: u64 = 120;
 const CANARY: &str = "canary";
 
@@ -163,7 +163,7 @@ impl Fuzz {
         command
     }
 
-    /// Fuzzes one target for so many seconds.
+    /// Fuzzes one target for this many seconds.
     fn fuzz(&self, target: &str, seconds: u64, seed: u64) -> Result<Outcome, Failure> {
         let failure = |error: std::io::Error| {
             Failure::new(format!("{target}: {error}"), "run `cargo clean` and try again")

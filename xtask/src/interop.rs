@@ -14,7 +14,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let build = |package| ["cargo", "build", "--quiet", "--package", package];
     let program = shell::built(&root, &build("parapet"), "parapet")?;
     let harness = shell::built(&root, &build("parapet-vm"), "vm")?;
-    // Beside what cargo builds: `cargo clean` takes it along.
+    // In cargo's target folder: `cargo clean` removes it.
     let cache = harness.ancestors().nth(2).unwrap_or(&root).join("kernels");
     let [program, harness, cache] = [&program, &harness, &cache].map(|path| path.to_string_lossy());
     let words = [harness.as_ref(), "--program", program.as_ref(), "--cache", cache.as_ref()];

@@ -1,7 +1,7 @@
 //! Parapet's only build tool: `cargo xtask VERB`.
 //!
-//! Owns what is done *to* the project: checks, tests, benchmarks, house rules. Never part of what
-//! is shipped, and depends on none of the project's crates, so that it builds first and in seconds.
+//! Owns the project's tooling: checks, tests, benchmarks, house rules. Never shipped, and depends
+//! on none of the project's crates, so that it builds first and in seconds.
 #![forbid(unsafe_code)]
 
 mod bench;

@@ -1,9 +1,9 @@
-//! `cargo xtask mutants`: the test of the test. Breaks the engine in every way that
-//! `io/src/broken.rs` knows, one after the other, and lets the simulator look for it.
+//! `cargo xtask mutants`: the test of the tests. Selects every mutant of `io/src/broken.rs` in turn
+//! and requires that the simulator, or the named test, detects it.
 //!
-//! Fails if one survives: then the simulator is blind there. The canary, an engine that does
-//! nothing at all, must be reported too: else it is this program that is blind. Seeds that fail
-//! because the engine is broken are what shrinking is tried on, too (`sim/tests/shrink.rs`).
+//! Fails if a mutant survives: then the tests are blind there. The canary, an engine that starts no
+//! array, must be detected too; otherwise this program is blind. Shrinking is tested on failing
+//! seeds of broken engines (`sim/tests/shrink.rs`).
 
 use crate::failure::Failure;
 use crate::shell;
@@ -43,13 +43,13 @@ const SHRINK: &[&str] = &[
     "shrink",
 ];
 
-/// So many are looked for at once.
+/// Mutants tested concurrently.
 const AT_ONCE: usize = 2;
 
-/// Of the story of a failure so much is printed.
+/// Printed lines of a failure's story.
 const STORY_MAX: usize = 90;
 
-/// For every test run: those that are caught in no time.
+/// The mutants of every test run: those detected quickly.
 const QUICK: &[&str] = &[
     "Canary",
     "ReaddCopiesNothing",
@@ -88,15 +88,15 @@ const QUICK_SEEDS: &[&str] = &["--seeds", "0..100"];
 struct Mutant {
     name: String,
     source: String,
-    /// What sees it, if it is not a seed: `checksums`, `sweep`, `exhaustive`, `test NAME`.
+    /// The tool that detects it, if not a seed: `checksums`, `sweep`, `exhaustive`, `test NAME`.
     by: String,
     what: String,
 }
 
-/// What became of one.
+/// The outcome for one mutant.
 struct Outcome {
     mutant: Mutant,
-    /// The tool that caught it and where, and what was wrong; `None` if it survived.
+    /// The detecting tool, its input and the failure; `None` if the mutant survived.
     caught: Option<(String, String)>,
     took: Duration,
 }
@@ -245,7 +245,7 @@ fn line(outcome: &Outcome) -> String {
     }
 }
 
-/// Prints what it came to.
+/// Prints the result.
 fn close(outcomes: &[Outcome], took: Duration) -> Result<(), Failure> {
     let survivors: Vec<&str> = outcomes
         .iter()

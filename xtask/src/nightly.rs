@@ -1,12 +1,13 @@
-//! `cargo xtask nightly`: what is too long for every change. Two lanes at once, a closing table.
+//! `cargo xtask nightly`: checks that are too long for every change. Two concurrent lanes, one
+//! table.
 //!
 //! ```text
 //!   lane 1   simulator ─────────────────▶ full ────────▶ sums ───────▶ journal ─────▶
 //!   lane 2   sweep ▶ mutants ▶ torture ▶ power ▶ fuzz ───────▶ exhaustive ───────▶
 //! ```
 //!
-//! Each part has its share of the time. Those that could go on for ever are told when to end; the
-//! others must be done by then, or the run fails: give it more hours.
+//! Each part has its share of the time. Unbounded parts get a time limit; the others must finish in
+//! time, or the run fails: give it more hours.
 
 use crate::failure::Failure;
 use crate::shell;
@@ -28,7 +29,7 @@ const fn part(name: &'static str, what: &'static str, command: &'static str, sha
     Part { name, what, command, share }
 }
 
-/// What runs side by side.
+/// The concurrent lanes.
 const LANES: [&[Part]; 2] = [
     &[
         part(
@@ -82,7 +83,7 @@ const LANES: [&[Part]; 2] = [
     ],
 ];
 
-/// What a part may take beyond its share: it is built first, and ends what it has begun.
+/// Time of a part beyond its share, for its build and its last step.
 const GRACE_MINUTES: u64 = 10;
 
 /// `--hours N` (8; 0.5 is half an hour), `--list`.
@@ -140,7 +141,7 @@ fn commands(parts: &'static [Part], seconds: u64, seed: u64) -> Vec<Command> {
     parts.iter().map(command).collect()
 }
 
-/// One lane; what could not even be started is told, and missing.
+/// Runs one lane; a part that cannot start is reported and missing.
 fn carry_out<'a>(lane: &'a [Step<'a>], root: &Path) -> Vec<Outcome<'a>> {
     let mut outcomes = Vec::new();
     for step in lane {
@@ -155,7 +156,7 @@ fn carry_out<'a>(lane: &'a [Step<'a>], root: &Path) -> Vec<Outcome<'a>> {
     outcomes
 }
 
-/// Prints the table: how each part went, and what it said last.
+/// Prints the table: result and last line of each part.
 fn close(outcomes: &[Outcome<'_>], missing: usize) -> Result<(), Failure> {
     println!();
     let mut failed = missing;

@@ -32,7 +32,7 @@ pub(crate) fn command(folder: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// What the command prints, if it succeeds.
+/// The command's output, if it succeeds.
 pub(crate) fn output(folder: &Path, words: &[&str]) -> Result<String, Failure> {
     let line = words.join(" ");
     let output = command(folder, words)
@@ -45,7 +45,7 @@ pub(crate) fn output(folder: &Path, words: &[&str]) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// True if the command can be started and succeeds; what it prints is dropped.
+/// True if the command starts and succeeds; its output is dropped.
 pub(crate) fn succeeds(folder: &Path, words: &[&str]) -> bool {
     command(folder, words)
         .stdout(Stdio::null())

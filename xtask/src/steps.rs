@@ -55,7 +55,7 @@ impl fmt::Display for Outcome<'_> {
     }
 }
 
-/// Runs a step, to its deadline if it has one; each line that it prints is passed to `tell`.
+/// Runs a step, up to its deadline, if any, and passes each printed line to `tell`.
 pub(crate) fn carry_out<'a>(
     step: &'a Step<'a>,
     root: &Path,
@@ -127,7 +127,7 @@ fn follow(
         match lines.recv_timeout(Duration::from_millis(200)) {
             Ok(line) => each(&line),
             Err(RecvTimeoutError::Disconnected) => return true,
-            // What it left running may hold its output open for ever.
+            // A process left running may hold its output open for ever.
             Err(RecvTimeoutError::Timeout) if matches!(child.try_wait(), Ok(Some(_))) => {
                 return true;
             }

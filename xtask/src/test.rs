@@ -1,7 +1,6 @@
-//! `cargo xtask test`: everything that must hold before a change lands, as a table of command
-//! lines.
+//! `cargo xtask test`: every check that a change must pass, as a table of command lines.
 //!
-//! All steps run, also after one has failed, so that one run tells everything.
+//! All steps run, also after a failed one, so that one run reports everything.
 
 use crate::failure::Failure;
 use crate::shell;
@@ -9,82 +8,82 @@ use crate::steps::{self, Outcome, Step, step};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// A step that takes so many times its usual time hangs. A busy machine is not that slow.
+/// A step that takes this many times its usual time hangs; no busy machine is that slow.
 const HANG: u32 = 10;
-/// The whole run, without a person at the terminal, ends after so many minutes.
+/// Without a person at the terminal the whole run ends after this many minutes.
 const RUN_MINUTES: u64 = 85;
 
-/// One profile (dev, with optimisation) for all of it: two would be built twice. No command has a
-/// word with a space in it.
+/// One profile (dev, with optimisation) for all steps: two profiles would build everything twice.
+/// Arguments contain no spaces.
 const STEPS: &[Step] = &[
-    step("tools", "what the tests talk to is installed", "cargo xtask tools", 3),
-    step("format", "the one way to lay out code", "cargo fmt --all --check", 1),
-    step("tidy", "the house rules", "cargo xtask tidy", 1),
+    step("tools", "install the tools that tests need", "cargo xtask tools", 3),
+    step("format", "code format", "cargo fmt --all --check", 1),
+    step("tidy", "house rules", "cargo xtask tidy", 1),
     step("lint", "clippy", "cargo clippy --workspace --all-targets -- -D warnings", 3),
     step(
         "fuzz-fmt",
-        "format, of what fuzzes",
+        "code format of the fuzz targets",
         "cargo fmt --manifest-path fuzz/Cargo.toml --check",
         1,
     ),
     step(
         "fuzz-lint",
-        "lint, of what fuzzes",
+        "clippy on the fuzz targets",
         "cargo clippy --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings",
         2,
     ),
-    step("tests", "unit and integration", "cargo test --workspace --tests --no-fail-fast", 10),
-    step("simulator", "the same seeds each time", "cargo sim --seeds 0..2000", 3),
+    step(
+        "tests",
+        "unit and integration tests",
+        "cargo test --workspace --tests --no-fail-fast",
+        10,
+    ),
+    step("simulator", "fixed seeds", "cargo sim --seeds 0..2000", 3),
     step(
         "seeds",
-        "every seed that ever failed, and a minute of such that nobody has run",
+        "every seed that ever failed, and one minute of new seeds",
         "cargo sim --regressions --commit --seconds 60",
         4,
     ),
-    step("checksums", "seeds of arrays that keep them", "cargo sim --checksums --seeds 0..500", 1),
-    step(
-        "journal",
-        "seeds of arrays with a journal device",
-        "cargo sim --journal --seeds 0..600",
-        1,
-    ),
+    step("checksums", "seeds with checksums", "cargo sim --checksums --seeds 0..500", 1),
+    step("journal", "seeds with a journal device", "cargo sim --journal --seeds 0..600", 1),
     step(
         "ruins",
-        "more is lost than the level bears",
+        "losses beyond the level's tolerance",
         "cargo sim --full --ruins --checksums --seeds 0..150",
         2,
     ),
     step(
         "interop",
-        "arrays move between Parapet and real kernels: one of each layout; their NBD client",
+        "real kernels: one array of each layout in both directions; the kernel's NBD client",
         "cargo xtask interop --slice",
         7,
     ),
-    step("mutants", "an engine broken on purpose is seen", "cargo xtask mutants --quick", 4),
+    step("mutants", "fast mutants are detected", "cargo xtask mutants --quick", 4),
     step(
         "torture",
-        "the program is killed, the power of its members cut",
+        "the program under kills and power cuts",
         "cargo xtask torture --rounds 10 --seed 1",
         3,
     ),
     step(
         "fuzz-tests",
-        "seeds of the fuzz targets",
+        "corpus of the fuzz targets",
         "cargo test --manifest-path fuzz/Cargo.toml --lib",
         3,
     ),
-    step("fuzz", "hostile bytes, a while for each target", "cargo xtask fuzz --seconds 20", 3),
+    step("fuzz", "hostile bytes, all targets", "cargo xtask fuzz --seconds 20", 3),
     step("examples", "code in comments", "cargo test --workspace --doc --no-fail-fast", 2),
     step(
         "manual",
-        "links in comments lead somewhere",
+        "links in comments resolve",
         "env RUSTDOCFLAGS=-Drustdoc::broken_intra_doc_links \
          cargo doc --workspace --no-deps --document-private-items",
         2,
     ),
 ];
 
-/// Runs the steps named, or all; `--list` prints them.
+/// Runs the named steps, or all; `--list` prints them.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     if arguments.iter().any(|argument| argument == "--list") {
         for step in STEPS {
@@ -129,7 +128,7 @@ fn close(outcomes: &[Outcome<'_>]) -> Result<(), Failure> {
     }
     let sum = |count: fn(&Outcome<'_>) -> u64| outcomes.iter().map(count).sum::<u64>();
     println!("{} passed, {} failed", sum(|o| o.passed), sum(|o| o.failed));
-    // That line is the last, whatever happened: those who run us read it.
+    // This line is always the last: callers parse it.
     if broken.count() == 0 { Ok(()) } else { Err(Failure::told()) }
 }
 
@@ -138,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_fails_makes_all_of_it_fail() {
+    fn a_failed_step_fails_the_run() {
         let step = step("sample", "a step", "true", 1);
         let outcome = |failed| Outcome { failed, ..Outcome::of(&step) };
         assert!(close(&[outcome(0)]).is_ok());

@@ -1,8 +1,8 @@
 //! `cargo xtask tidy`: the house rules as a test. The law is written in `docs/style.md`; each of
 //! its lines that a program can check is one row of [`RULES`].
 //!
-//! Reads the whole checkout once, then each rule looks at the same [`Tree`] and answers with
-//! violations that say where, what, and what to do. Never edits a file.
+//! Reads the whole checkout once. Then each rule inspects the same [`Tree`] and returns violations
+//! with place, fault and remedy. Never edits a file.
 
 mod budget;
 mod depend;
@@ -102,7 +102,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     })?;
     let (mut broken, mut wishes) = (0, 0);
     let packages = manifest::packages(&root).unwrap_or_else(|failure| {
-        // What cargo cannot read it must not hide: the other rules look at the text.
+        // A manifest that cargo cannot read must not hide the other rules' violations: they read
+        // the text.
         println!("Cargo.toml:1: {failure} [depend]");
         broken += 1;
         Vec::new()

@@ -1,22 +1,22 @@
 //! The programs of other people that tests and benchmarks talk to, and how they come onto the
 //! machine.
 //!
-//! `cargo xtask tools` installs the missing ones through the machine's package manager as root;
-//! else it says which are missing and what to type. Never edits the machine's package sources.
+//! `cargo xtask tools` installs missing tools through the machine's package manager as root;
+//! otherwise it lists them with the command. Never edits the machine's package sources.
 
 use crate::failure::Failure;
 use crate::shell;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a tool is for.
+/// The purpose of a tool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Purpose {
     Tests,
     Figures,
 }
 
-/// How to see that a tool is there.
+/// How to detect a tool.
 enum Proof {
     Program(&'static str),
     File(&'static str),
@@ -99,8 +99,8 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
 
 /// All tools for `purpose` are there when this returns without a failure.
 pub(crate) fn ensure(purpose: Purpose) -> Result<(), Failure> {
-    // Twice: apt may remove a tool that came from another release, when it installs one that
-    // conflicts with it (seen: qemu-system-x86 removes a qemu-utils of backports).
+    // Twice: apt may remove a tool from another release when it installs a conflicting one (seen:
+    // qemu-system-x86 removes a qemu-utils of backports).
     for _ in 0..2 {
         let lacking = missing(purpose);
         if !lacking.is_empty() {

@@ -3,8 +3,8 @@
 use crate::failure::Failure;
 use crate::{shell, tools};
 
-/// Arguments as in `torture/src/options.rs`. Without `--program PATH` the program is built, with
-/// `--broken NAME` one whose engine has mutants, in a target directory of its own.
+/// Arguments as in `torture/src/options.rs`. Without `--program PATH` the program is built; with
+/// `--broken NAME` its engine has mutants, in a separate target directory.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     if !tools::is_root() {
         println!("NOT TRIED: torture mounts a file system, which needs root");

@@ -1,8 +1,8 @@
 //! An array: a disk made of members.
 //!
 //! The public face of the engine. Offers the verbs of the array's life and owns all its tasks on
-//! its thread: the host drives [`Array::run`] and nothing else. Requests are the [`Front`]'s work;
-//! threads other than this one have fronts of their own.
+//! its thread: the host only drives [`Array::run`]. Requests go to the [`Front`]; each further
+//! thread has a front of its own.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -30,7 +30,7 @@ use crate::status::{EventLog, MemberStatus, Status};
 
 mod snapshot;
 
-/// What the host gives an array.
+/// The environment that the host provides for an array.
 #[derive(Clone)]
 pub struct Host {
     /// Time.
@@ -45,11 +45,11 @@ pub struct Host {
     pub cache: CacheMode,
     /// Compare parity on every read.
     pub check_reads: bool,
-    /// Who makes write intents durable, if it is not the members' bitmap.
+    /// Makes write intents durable, if not the members' bitmap.
     pub intent: Option<Rc<dyn Intent>>,
-    /// Who decides about the configuration, if it is not the members' superblocks.
+    /// Decides about the configuration, if not the members' superblocks.
     pub decisions: Option<Rc<dyn Decisions>>,
-    /// Compute parity; off only to measure what it costs: what is written is then not protected.
+    /// Compute parity; off only to measure its cost, because writes are then not protected.
     pub parity: bool,
 }
 
@@ -89,23 +89,23 @@ struct Inner {
     stopped: Cell<bool>,
 }
 
-/// A disk that has been taken in, and is no member yet.
+/// A disk that has been admitted but is not a member yet.
 pub struct Newcomer {
     introduction: Introduction,
-    /// The slot it had, and what it has missed, if it was a member before.
+    /// Its former slot and the ranges that it missed, if it was a member before.
     back: Option<(Slot, RangeSet)>,
 }
 
 impl Newcomer {
-    /// What every front must know of it.
+    /// The facts that every front needs about it.
     pub fn introduction(&self) -> &Introduction {
         &self.introduction
     }
 }
 
 impl Array {
-    /// Starts an array from what was assembled, with all its shards on this thread. Nothing is
-    /// written until something must be: the first write, a rebuild, a resync.
+    /// Starts an assembled array with all its shards on this thread. Nothing is written before it
+    /// is needed: for the first write, a rebuild or a resync.
     pub fn start(assembly: Assembly, host: &Host) -> Array {
         let mailboxes = io::mailbox::local(host.shards);
         let mailboxes: Vec<Rc<dyn Mailbox<Message>>> =
@@ -113,13 +113,13 @@ impl Array {
         Array::start_with(assembly, host, mailboxes)
     }
 
-    /// Starts an array whose shards speak through mailboxes. Those given are of the shards on this
-    /// thread, in order, the first one with address 0; the others are started by [`Front::join`]
-    /// on their threads, with this array's [`Array::blueprint`].
+    /// Starts an array whose shards communicate through mailboxes. The mailboxes given belong to
+    /// the shards on this thread, in order, the first one with address 0. Other threads start their
+    /// shards by [`Front::join`], with this array's [`Array::blueprint`].
     ///
     /// # Panics
-    /// If no mailbox is given, or more than the host has shards, or these are more than
-    /// [`Assembly::most_shards`].
+    /// If no mailbox is given, if there are more mailboxes than the host has shards, or if the host
+    /// has more shards than [`Assembly::most_shards`].
     pub fn start_with(
         assembly: Assembly,
         host: &Host,
@@ -169,7 +169,7 @@ impl Array {
         Array { inner: Rc::new(inner) }
     }
 
-    /// Drives the array's tasks: to be spawned by the host. Completes when the array has stopped.
+    /// Drives the array's tasks; the host spawns this future. Completes when the array has stopped.
     pub fn run(&self) -> impl Future<Output = ()> + 'static {
         let inner = Rc::clone(&self.inner);
         std::future::poll_fn(move |cx| {
@@ -178,7 +178,7 @@ impl Array {
         })
     }
 
-    /// What another thread needs to make its front.
+    /// The data that another thread needs to make its front.
     pub fn blueprint(&self) -> &Blueprint {
         &self.inner.blueprint
     }
@@ -193,38 +193,38 @@ impl Array {
         &self.inner.blueprint.name
     }
 
-    /// Where its bytes live.
+    /// The mapping from array bytes to members.
     pub fn geometry(&self) -> &Geometry {
         &self.inner.geometry
     }
 
-    /// What has happened since it was started.
+    /// The events since it was started.
     pub fn log(&self) -> &EventLog {
         &self.inner.keeper.log
     }
 
     // ---- life ----------------------------------------------------------------------------------
 
-    /// Takes a member out, as if it had failed.
+    /// Removes a member as if it had failed.
     ///
     /// # Errors
-    /// Refused where data would be lost, parity that is not in sync included, or the member is in
-    /// no slot.
+    /// Refused if data would be lost, for example because parity is not in sync, or if the member
+    /// has no slot.
     pub async fn fail(&self, id: MemberId) -> Result<()> {
         self.inner.keeper.command(Command::Fail(id)).await
     }
 
-    /// Takes out a member whose bytes are gone, as far as the level can do without it: what parity
-    /// cannot make good is an error from then on, where the member's own bytes would be wrong.
+    /// Removes a member whose data is gone, if the level can work without it. Data that parity
+    /// cannot recover returns errors from then on; the member itself would return wrong data.
     ///
     /// # Errors
-    /// Refused if the array would be broken without it, or the member is in no slot.
+    /// Refused if the array would fail without it, or if the member has no slot.
     pub async fn lose(&self, id: MemberId) -> Result<()> {
         self.inner.keeper.command(Command::Lose(id)).await
     }
 
-    /// As [`Array::lose`], of a member whose bytes were taken while it was in use: nothing that it
-    /// holds counts any more, and the bitmap does not bring it back. It must be rebuilt in full.
+    /// Like [`Array::lose`], for a member whose data was truncated while in use. None of its
+    /// contents is valid any more. It cannot be re-added by the bitmap and must be rebuilt in full.
     ///
     /// # Errors
     /// As [`Array::lose`].
@@ -253,8 +253,8 @@ impl Array {
         self.enlist(newcomer).await
     }
 
-    /// The first half of [`Array::add`]: takes the disk in. Between the halves every front of
-    /// another thread is to be told by [`Front::introduce`]. Who is not enlisted after all is to be
+    /// The first half of [`Array::add`]: admits the disk. Before the second half, each front on
+    /// another thread must call [`Front::introduce`]. A newcomer that is not enlisted must be
     /// removed.
     ///
     /// # Errors
@@ -278,7 +278,8 @@ impl Array {
             return Err(refusal);
         }
         let known = (back.id, name, back.data_offset, back.bad);
-        // Nothing is checksummed while its slot is empty: what is not by now is so later.
+        // Nothing is checksummed while its slot is empty: ranges without checksums now may get them
+        // later.
         let unchecksummed = self.inner.keeper.checksummed_above(back.checksums_from);
         let ranges = back.ranges.iter().chain(unchecksummed.iter()).collect();
         Ok(self.introduce(known, &disk, Some((back.slot, ranges))))
@@ -322,7 +323,7 @@ impl Array {
         self.inner.keeper.command(Command::Remove(id)).await
     }
 
-    /// Copies a slot to a spare while its member stays in service; then the spare takes the slot.
+    /// Copies a slot to a spare while its member stays in service. Then the spare takes the slot.
     ///
     /// # Errors
     /// Refused if the slot is not whole, or `with` is no spare.
@@ -330,11 +331,11 @@ impl Array {
         self.inner.keeper.command(Command::Replace(slot, with)).await
     }
 
-    /// Starts to compare all data with its redundancy, and to repair what disagrees if `repair`.
+    /// Starts to compare all data with its redundancy; with `repair`, also to repair mismatches.
     ///
     /// # Errors
-    /// Refused if other work is under way, if the level has no redundancy or none is left, and for
-    /// a repair if the array is degraded.
+    /// Refused if another job is running, if the level has no redundancy or none is left, and for a
+    /// repair if the array is degraded.
     pub fn scrub(&self, repair: bool) -> Result<()> {
         let keeper = &self.inner.keeper;
         if self.inner.geometry.family() == Family::Plain {
@@ -360,7 +361,7 @@ impl Array {
         Ok(())
     }
 
-    /// Stops the scrub under way.
+    /// Stops the running scrub.
     ///
     /// # Errors
     /// Refused if there is none.
@@ -369,8 +370,8 @@ impl Array {
         if stopped { Ok(()) } else { Err(Error::refused("no scrub is under way")) }
     }
 
-    /// Limits the speed of background work, in bytes of a member per second: at most `max`, and
-    /// `min` while clients are at work. Takes effect at once.
+    /// Limits the speed of background work, in bytes of a member per second: at most `max`, and at
+    /// least `min` while clients are active. Takes effect at once.
     pub fn set_speed(&self, min: u64, max: u64) {
         self.inner.keeper.jobs.throttle.set(min, max, self.inner.clock.now());
     }
@@ -380,16 +381,16 @@ impl Array {
         (self.inner.keeper.jobs.throttle.min.get(), self.inner.keeper.jobs.throttle.max.get())
     }
 
-    /// Refuses writes, or takes them again.
+    /// Refuses writes, or accepts them again.
     ///
     /// # Errors
-    /// Refused if the array is broken, or what is held in memory cannot be written out.
+    /// Refused if the array has failed, or if cached writes cannot be written out.
     pub async fn set_read_only(&self, read_only: bool) -> Result<()> {
         let inner = &self.inner;
         if !read_only {
             return inner.keeper.command(Command::SetMode(Mode::ReadWrite)).await;
         }
-        // What is acknowledged must be on the members before they take no more.
+        // Acknowledged writes must reach the members before these become read-only.
         let shard = inner.fronts[0].shard();
         shard.shut_caches(true);
         let result = match self.write_back().await {
@@ -400,7 +401,7 @@ impl Array {
         result
     }
 
-    /// Writes out what is held in memory, data and checksums, and flushes; nothing without either.
+    /// Writes out cached data and checksums, and flushes. Does nothing if the array has neither.
     async fn write_back(&self) -> Result<()> {
         let holds = self.inner.blueprint.cache == CacheMode::Writeback;
         let writable = self.inner.keeper.configuration().mode == Mode::ReadWrite;
@@ -414,11 +415,12 @@ impl Array {
         })
     }
 
-    /// Stops: refuses new requests, lets those under way end, flushes, marks the members clean.
+    /// Stops the array: refuses new requests, completes those in flight, flushes, marks the members
+    /// clean.
     ///
     /// # Errors
-    /// If the members could not be marked clean, or what was held in memory could not be written
-    /// out; the array is stopped all the same.
+    /// If the members could not be marked clean, or cached writes could not be written out. The
+    /// array is stopped all the same.
     pub async fn stop(&self) -> Result<()> {
         let inner = &self.inner;
         inner.keeper.quiesce().await;
@@ -434,12 +436,12 @@ impl Array {
 
     // ---- status --------------------------------------------------------------------------------
 
-    /// A member by its number, also one that was lost, while the array runs.
+    /// A member by its number, even a lost one, while the array runs.
     pub fn member(&self, id: MemberId) -> Option<MemberStatus> {
         self.inner.keeper.known(id).map(|_| self.inner.member_status(id))
     }
 
-    /// How the array is, at this moment.
+    /// The current state of the array.
     pub fn status(&self) -> Status {
         let (inner, keeper) = (&self.inner, &self.inner.keeper);
         let now = keeper.configuration();
@@ -477,10 +479,10 @@ impl Array {
     }
 }
 
-/// As this host runs it.
+/// Adapts the assembly to the options of this host.
 fn fitted(mut assembly: Assembly, host: &Host) -> Assembly {
     if !host.parity {
-        // Nothing is logged then.
+        // Without parity nothing is logged.
         assembly.configuration.journal = None;
     }
     if assembly.recovered.unchecksummed.is_some() {
@@ -490,7 +492,7 @@ fn fitted(mut assembly: Assembly, host: &Host) -> Assembly {
     assembly
 }
 
-/// What every shard is told.
+/// The settings for every shard.
 fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
     let (facts, geometry) = (assembly.facts(), &assembly.geometry);
     let mode = assembly.configuration.mode;
@@ -534,7 +536,7 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
     }
 }
 
-/// What the array can do, from what its members can.
+/// The limits of the array, from those of its members.
 fn limits(geometry: &Geometry, members: &[Joined], mode: Mode, cache: CacheMode) -> Limits {
     let data = || members.iter().filter(|joined| joined.id != MemberId::JOURNAL);
     let each = || data().map(|joined| joined.disk.limits());
@@ -547,7 +549,7 @@ fn limits(geometry: &Geometry, members: &[Joined], mode: Mode, cache: CacheMode)
         physical_block: each().map(|limits| limits.physical_block).max().unwrap_or(4096),
         atomic_write: each().map(|limits| limits.atomic_write).min().unwrap_or(512),
         optimal: if chunk.is_power_of_two() { chunk } else { 4096 },
-        // Parity of a part of a stripe must be computed: there zeros cost what any write costs.
+        // A partial stripe needs new parity, so zeros there cost as much as any write.
         zero: match geometry.family() {
             Family::Parity => ZeroSupport::Written,
             _ => each().map(|limits| limits.zero).min().unwrap_or(ZeroSupport::Written),

@@ -1,9 +1,9 @@
-//! The keeper: the one who decides about the membership of an array.
+//! The keeper: decides about the membership of an array.
 //!
 //! ```text
 //!   shards ──lost──▶ losses ─┐
-//!   user ──fail, add, …──────┤                close gate · wait until still
-//!   jobs ──rebuilt, …────────┴──▶ change ──▶  decide · make durable · open gate with the new epoch
+//!   user ──fail, add, …──────┤                close barrier · wait until still
+//!   jobs ──rebuilt, …────────┴──▶ change ──▶  decide · make durable · open barrier, new epoch
 //!
 //!   shards ──mark──▶ superblocks dirty, bits set, durable ──marked──▶ shards
 //! ```
@@ -12,13 +12,13 @@
 //! background jobs. Never touches data.
 //!
 //! Invariants:
-//! - The membership changes only while every shard is still (no unit moves, so none can mix
-//!   epochs).
-//! - A loss is durable on every survivor before the gate opens, so before anything that it affects
-//!   is acknowledged. A loss that the level cannot bear is not recorded: the array stops being
-//!   written instead, and its members stay as they were for whoever repairs the cause.
-//! - A region's bit is durable before a shard may write there, and cleared only when every shard
-//!   has flushed and the array is whole.
+//! - The membership changes only while every shard is still. No unit is in flight then, so none can
+//!   mix epochs.
+//! - A loss is durable on every survivor before the barrier opens, and so before any affected
+//!   request is acknowledged. A loss beyond the level's redundancy is not recorded: the array
+//!   accepts no more writes, and its members stay as they are for a repair of the cause.
+//! - A region's bit is durable before a shard may write there. It is cleared only after every shard
+//!   has flushed, and only while the array is whole.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -65,59 +65,59 @@ pub(crate) struct Keeper {
     pub(crate) log: EventLog,
     pub(crate) jobs: Jobs,
     bounds: Bounds,
-    /// Parity is computed.
+    /// The array computes parity.
     parity: bool,
     clock: Rc<dyn Clock>,
-    /// The shard of the keeper's thread: it posts the keeper's mail, and sends its background work
-    /// to whoever owns the regions.
+    /// The shard on the keeper's thread: it sends the keeper's mail, and dispatches its background
+    /// work to the owners of the regions.
     home: Rc<Shard>,
-    /// How much each shard has to do.
+    /// The load of each shard.
     loads: Arc<[Load]>,
-    /// The configuration that every shard has, or is being told.
+    /// The configuration that every shard has or is about to get.
     configuration: RefCell<Configuration>,
-    /// All members there were since the start.
+    /// All members since the start.
     known: RefCell<BTreeMap<MemberId, Introduction>>,
     pub(crate) sync: SyncState,
     pub(crate) crash: CrashState,
     pub(crate) record: RecordState,
-    /// Read errors of each member, and since when they are counted.
+    /// Read errors of each member, and the start of the count.
     read_errors: RefCell<BTreeMap<MemberId, (Time, u32)>>,
     pub(crate) inbox: Inbox,
-    /// Members that are being taken out, and still have a slot.
+    /// Members that are being removed and still have a slot.
     losing: RefCell<Vec<MemberId>>,
     pub(crate) regions: Regions,
-    /// Raised at every arrival and every change.
+    /// Raised at every message and every change.
     pub(crate) stirred: Signal,
     answers: Completions<Result<()>>,
-    /// How often a member was given a slot to be filled: a walk that began before must not speak
-    /// for whoever sits there now.
+    /// Number of times a member was assigned to a slot for rebuilding. The result of an earlier
+    /// walk must not be applied to a later member.
     seatings: Cell<u64>,
-    /// The membership is being changed: losses, commands and jobs take turns.
+    /// A membership change is in progress: losses, commands and jobs take turns.
     changing: Cell<bool>,
     stopping: Cell<bool>,
 }
 
-/// A change that the user asks for.
+/// A change requested by the user.
 pub(crate) enum Command {
-    /// Take this member out, as if it had failed.
+    /// Remove this member as if it had failed.
     Fail(MemberId),
-    /// Take this member out: its bytes are gone, whoever needs them.
+    /// Remove this member although its data is gone, even if other blocks depend on that data.
     Lose(MemberId),
-    /// Take it out: bytes that it held are lost for good.
+    /// Remove this member; the data that it held is lost for good.
     LoseTruncated(MemberId),
     /// A spare that the metadata writer has admitted.
     AddSpare(MemberId),
-    /// A member that came back to its slot; only these ranges differ.
+    /// A former member returned to its slot; only these ranges differ.
     Readd(MemberId, Slot, RangeSet),
     /// Forget a spare or a failed member.
     Remove(MemberId),
-    /// Copy the slot to this spare, then let it take the slot.
+    /// Copy the slot to this spare, then assign the slot to it.
     Replace(Slot, MemberId),
     /// Refuse or accept writes.
     SetMode(Mode),
 }
 
-/// What a keeper starts from.
+/// The initial state of a keeper.
 pub(crate) struct Start {
     pub(crate) geometry: Rc<Geometry>,
     pub(crate) metadata: Rc<MetadataWriter>,
@@ -179,7 +179,7 @@ impl Keeper {
                 clean: Cell::new(recovered.clean),
                 unrecorded: Cell::new(true),
                 overtaken: Cell::new(false),
-                // A record would begin a new session of the log before the old one is resolved.
+                // A commit would begin a new session of the log before the old one is replayed.
                 deciding: match settling && !broken(Broken::RecordBeforeResolved) {
                     true => AsyncMutex::taken(),
                     false => AsyncMutex::default(),
@@ -223,7 +223,7 @@ impl Keeper {
         tasks.spawn(async move { keeper.mind_jobs().await });
     }
 
-    /// Takes in a message. Acts later: messages arrive in the middle of other things.
+    /// Queues a message. The tasks act on it later, because messages arrive during other work.
     pub(crate) fn handle(&self, message: ToKeeper) {
         match message {
             ToKeeper::Lost { member, why } => self.inbox.lost.borrow_mut().push_back((member, why)),
@@ -278,7 +278,8 @@ impl Keeper {
         self.stirred.raise();
     }
 
-    /// A block could not be recovered: the member's bad-block list says so from the next commit on.
+    /// Records a block that could not be recovered; the next commit writes the member's bad-block
+    /// list.
     fn record_bad(&self, member: MemberId, (start, len): (u64, u64), filling: bool) {
         let disk = self.known(member).map_or(0, |known| known.data_offset) + start;
         let text = format!(
@@ -289,8 +290,8 @@ impl Keeper {
         if self.metadata.add_bad_block(member, start..start + len).is_err() {
             let kind = io::ErrorKind::Medium { offset: start, len };
             let full = io::Error::new(kind, FULL_LIST);
-            // What the bitmap knows to be unverified stays so. One that is whole is worth more than
-            // one that is being filled from it.
+            // Ranges that the bitmap lists as unverified stay listed. If another member is being
+            // filled from this one, the array gives up that other member.
             let mut lost = self.configuration.borrow().filled_beside(member);
             let filling = filling || broken(Broken::FullListUnrecorded);
             if !filling || lost.is_empty() || broken(Broken::FullListCostsAll) {
@@ -300,9 +301,9 @@ impl Keeper {
         }
     }
 
-    /// A member with too many read errors is replaced by a spare, if there is one, while it stays
-    /// in service; it is not failed: each of its errors was made good, and it may be needed. The
-    /// count halves every hour, as md's does.
+    /// Counts a read error. After too many, a spare replaces the member while it stays in service.
+    /// The member is not failed: each of its errors was repaired, and it may still be needed. As in
+    /// md, the count halves every hour.
     fn count_read_error(&self, member: MemberId) {
         let now = self.clock.now();
         let mut errors = self.read_errors.borrow_mut();
@@ -320,12 +321,12 @@ impl Keeper {
         let whole = Keeper::unwell(&configuration).is_empty();
         if let Some(&spare) = configuration.spares.first().filter(|_| whole) {
             *count = 0;
-            // Whether it can be done is decided when its turn comes; nobody waits for the answer.
+            // The command is checked when its turn comes; the answer is not needed.
             drop(self.command(Command::Replace(slot, spare)));
         }
     }
 
-    /// The configuration of now.
+    /// The current configuration.
     pub(crate) fn configuration(&self) -> Configuration {
         self.configuration.borrow().clone()
     }
@@ -335,30 +336,32 @@ impl Keeper {
         self.sync.unsynced.borrow().bytes()
     }
 
-    /// False if the level has parity, and it is not computed or may be wrong somewhere.
+    /// False if the level has parity but the array does not compute it, or it may be wrong
+    /// somewhere.
     pub(crate) fn has_parity(&self) -> bool {
-        // What is only compared after the log was replayed is right.
+        // After a replay unsynced parity is right, and is only compared again.
         let synced = self.crash.resolved || self.sync.unsynced.borrow().is_empty();
         self.geometry.family() != Family::Parity || (self.parity && synced)
     }
 
-    /// What is not in sync is only compared: the intent log has told of all that was cut.
+    /// True if unsynced ranges are only compared, because the intent log listed all interrupted
+    /// writes.
     pub(crate) fn is_verifying(&self) -> bool {
         let parity = self.geometry.family() == Family::Parity && self.parity;
         parity && self.crash.resolved && !self.sync.unsynced.borrow().is_empty()
     }
 
-    /// Parity is computed, if the level has any.
+    /// True if the array computes parity, if its level has any.
     pub(crate) fn computes_parity(&self) -> bool {
         self.parity
     }
 
-    /// What the superblocks say.
+    /// True if the superblocks are marked clean.
     pub(crate) fn is_clean(&self) -> bool {
         self.record.clean.get()
     }
 
-    /// The name of a member, also of one that is gone.
+    /// The name of a member, even of a lost one.
     pub(crate) fn name_of(&self, id: MemberId) -> String {
         self.known
             .borrow()
@@ -366,17 +369,17 @@ impl Keeper {
             .map_or_else(|| format!("member {}", id.0), |known| known.name.clone())
     }
 
-    /// A member, also one that is gone.
+    /// A member, even a lost one.
     pub(crate) fn known(&self, id: MemberId) -> Option<Introduction> {
         self.known.borrow().get(&id).cloned()
     }
 
-    /// Bytes that are acknowledged and not on the members, on all threads.
+    /// Bytes acknowledged but not yet on the members, on all threads.
     pub(crate) fn cached_bytes(&self) -> u64 {
         self.loads.iter().map(|load| load.cached_bytes.get()).sum()
     }
 
-    /// Units that had to wait for a flush before they could be logged, on all threads.
+    /// Units that waited for a flush before they could be logged, on all threads.
     pub(crate) fn log_conflicts(&self) -> u64 {
         self.loads.iter().map(|load| load.log_conflicts.get()).sum()
     }
@@ -390,22 +393,22 @@ impl Keeper {
         data.sum::<u64>() + self.metadata.late_writes(name) as u64
     }
 
-    /// Remembers a new member.
+    /// Records a new member.
     pub(crate) fn introduce(&self, member: Introduction) {
         self.known.borrow_mut().insert(member.id, member);
     }
 
-    /// How many shards the array has, on all threads.
+    /// The number of shards on all threads.
     pub(crate) fn shards(&self) -> usize {
         self.loads.len()
     }
 
-    /// Requests of clients under way, on all threads.
+    /// Client requests in flight on all threads.
     pub(crate) fn requests(&self) -> usize {
         self.loads.iter().map(|load| load.requests.get() as usize).sum()
     }
 
-    /// Asks for a change; the answer comes when it is durable.
+    /// Queues a command; its result comes once the change is durable.
     pub(crate) fn command(&self, command: Command) -> Completion<Result<()>> {
         let (ticket, completion) = self.answers.start();
         self.inbox.commands.borrow_mut().push_back((command, ticket));
@@ -421,12 +424,12 @@ impl Keeper {
         self.log.push(Event { unix_micros, kind, member, slot, text: text.into() });
     }
 
-    /// What is to be durable if this is the configuration. Below the first range that is not synced
-    /// everything is; above it, the bitmap knows.
+    /// The durable record of this configuration. Below the first unsynced range everything is
+    /// synced; above it, the bitmap lists the unsynced regions.
     fn decision(&self, configuration: Configuration) -> Decision {
-        // What is compared after the log was replayed was right before: nothing is unverified.
+        // A replay leaves nothing unverified: the ranges still to be compared are right.
         if self.record.clean.get() || Keeper::unwell(&configuration).is_empty() {
-            // Whatever was cut was written again, and is durable when this is on record.
+            // All interrupted rows have been written again, and are durable once this is on record.
             self.record.unlogged.set(false);
         }
         let unresolved = !self.crash.resolved && !self.sync.unsynced.borrow().is_empty();
@@ -439,14 +442,14 @@ impl Keeper {
         Decision { configuration, clean: self.record.clean.get(), resync_from }
     }
 
-    /// Waits for the turn to decide what the superblocks say. Whoever has it looks at the
-    /// configuration only then: what was so before may not be so any more.
+    /// Waits for the turn to write the superblocks. The holder must read the configuration only
+    /// after that, because it may have changed during the wait.
     async fn take_turn(&self) -> Held<'_> {
         self.record.deciding.take().await
     }
 
-    /// Records what is so now, without a change of membership: clean, dirty, checkpoints. Members
-    /// that cannot be written are reported as lost, and the record is made again without them.
+    /// Commits the current state without a change of membership: clean, dirty, checkpoints. Members
+    /// that cannot be written are reported as lost, and the commit is repeated without them.
     pub(crate) async fn record(&self) -> Result<()> {
         loop {
             let turn = self.take_turn().await;
@@ -479,16 +482,16 @@ impl Keeper {
         }
     }
 
-    /// A member with a slot is reported as lost, and the next change takes it out. Perhaps because
-    /// it failed to take a superblock: with the header of one more commit it would have none that
-    /// goes with the superblock it has, and after a crash its log would not be trusted.
+    /// True if a member with a slot has been reported as lost and is about to be removed. If it
+    /// failed to take a superblock, one more commit would leave no header that matches its
+    /// superblock. After a crash its log would then not be trusted.
     fn loses_one(&self, configuration: &Configuration) -> bool {
         let (lost, losing) = (self.inbox.lost.borrow(), self.losing.borrow());
         let mut each = lost.iter().map(|(id, _)| id).chain(&*losing);
         each.any(|id| configuration.slot_of(*id).is_some())
     }
 
-    /// Reports losses that the keeper itself has noticed.
+    /// Reports losses detected by the keeper itself.
     fn report(&self, failed: Vec<(MemberId, io::Error)>) {
         self.inbox.lost.borrow_mut().extend(failed);
         self.stirred.raise();
@@ -501,12 +504,12 @@ impl Keeper {
         }
     }
 
-    /// Slots that do not hold all that they should.
+    /// Slots that are not in sync.
     fn unwell(configuration: &Configuration) -> SlotSet {
         SlotSet::first(configuration.slots.len()).difference(configuration.in_sync())
     }
 
-    /// Completes when no shard takes requests any more, and none is under way.
+    /// Completes when all shards refuse requests and no request is in flight.
     pub(crate) async fn quiesce(&self) {
         self.home.engine.post.to_all(|| ToShard::Quiesce);
         while self.inbox.quiesced.borrow().len() < self.shards() {
@@ -514,8 +517,8 @@ impl Keeper {
         }
     }
 
-    /// Ends background work and the marks, and makes the members clean. The shards must have no
-    /// request any more.
+    /// Ends background work, clears the bits, and marks the members clean. The shards must have no
+    /// request left.
     pub(crate) async fn stop(&self) -> Result<()> {
         self.stopping.set(true);
         self.stirred.raise();
@@ -525,12 +528,12 @@ impl Keeper {
         if self.configuration.borrow().mode != Mode::ReadWrite {
             return Ok(());
         }
-        // What was written without parity is synced when the array is started next.
+        // Data written without parity stays dirty, so that the next start resyncs it.
         let redundant = self.geometry.family() != Family::Plain && self.parity;
         if redundant {
             self.record.clean.set(true);
         }
-        // The commit flushes every member before it says that they are clean.
+        // The commit flushes every member before it marks it clean.
         self.record().await?;
         if redundant {
             self.clear_all_bits().await;
@@ -538,7 +541,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// True once the keeper is to end.
+    /// True once the keeper's tasks must end.
     fn is_stopping(&self) -> bool {
         self.stopping.get()
     }

@@ -13,8 +13,8 @@
 //! ```
 //!
 //! Decides purely (`layout::plan`), acts in straight-line `async`. Runs on any executor over any
-//! disks: it opens nothing, spawns nothing, reads no clock but [`io::Clock`]. It does not know that
-//! a network exists. Assertions stay on in release.
+//! disks: it opens nothing, spawns nothing, and reads only [`io::Clock`]. It has no network code.
+//! Assertions stay on in release.
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -1,9 +1,9 @@
-//! A member: the disk in a slot, where its data begins, and how it has behaved; and one shard's
-//! view of all of them.
+//! A member: the disk in a slot, its data offset and its statistics; and one shard's view of all
+//! members.
 //!
 //! A [`Configuration`] is plain data: the keeper decides it and sends it to every shard. A [`View`]
-//! is what a shard makes of it, with its own handles on the members. A view never changes but for
-//! the watermarks of slots being rebuilt; a new epoch brings a new view.
+//! combines it with a shard's own handles on the members. A view never changes, except for recovery
+//! offsets; a new epoch brings a new view.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,23 +23,24 @@ pub(crate) mod latency;
 pub(crate) mod orphans;
 pub(crate) mod read_balance;
 
-/// A number that one thread counts up and any thread may look at.
+/// A counter that one thread writes and any thread may read.
 #[derive(Default, Debug)]
 pub(crate) struct Count(AtomicU64);
 
 impl Count {
-    /// Adds, on the thread that counts.
+    /// Adds, on the counting thread.
     pub(crate) fn add(&self, by: u64) {
-        // One thread writes: no need to lock the bus. Who sees this sees what was counted before.
+        // One thread writes: no need to lock the bus. Release: a reader of this value also sees
+        // earlier counts.
         self.0.store(self.0.load(Ordering::Relaxed) + by, Ordering::Release);
     }
 
-    /// Takes away, on the thread that counts.
+    /// Subtracts, on the counting thread.
     pub(crate) fn sub(&self, by: u64) {
         self.0.store(self.0.load(Ordering::Relaxed) - by, Ordering::Relaxed);
     }
 
-    /// Says how many there are now, on the thread that counts.
+    /// Sets the value, on the counting thread.
     pub(crate) fn set(&self, now: u64) {
         self.0.store(now, Ordering::Relaxed);
     }
@@ -49,9 +50,9 @@ impl Count {
     }
 }
 
-/// How a member has behaved towards one shard since the array was started. Counted by the shard's
-/// thread, looked at by the keeper's; apart from its neighbours in memory, so that threads that
-/// count do not disturb each other.
+/// The statistics of a member towards one shard since the array was started. The shard's thread
+/// counts, the keeper's thread reads. Aligned apart from its neighbours in memory, so that counting
+/// threads do not contend.
 #[derive(Default, Debug)]
 #[repr(align(128))]
 pub(crate) struct Counters {
@@ -65,23 +66,22 @@ pub(crate) struct Counters {
     pub(crate) read_errors: Count,
     /// Writes that failed.
     pub(crate) write_errors: Count,
-    /// Answers that did not come in time.
+    /// Answers that missed the deadline.
     pub(crate) timeouts: Count,
     /// Bytes that were rewritten from redundancy after a read error.
     pub(crate) repaired_bytes: Count,
     /// Blocks read from it that did not match their checksums.
     pub(crate) checksum_errors: Count,
-    /// Writes that missed their deadline and may still land; and those that no gate waits for.
+    /// Writes that missed their deadline and may still land, and writes outside the barrier.
     pub(crate) late_writes: Count,
-    /// 1 while it takes far longer than its peers.
+    /// 1 while it is far slower than its peers.
     pub(crate) slow: Count,
-    /// How long reads and writes take, in nanoseconds: median and slowest hundredth; 0 while too
-    /// little is known.
+    /// Times of reads and writes in nanoseconds: p50 and p99; 0 without enough answers.
     pub(crate) latency: [Count; 4],
 }
 
 impl Counters {
-    /// How long reads and writes take.
+    /// Times of reads and of writes.
     pub(crate) fn latency(&self) -> [Option<Latency>; 2] {
         let span = |count: &Count| Duration::from_nanos(count.get());
         let [read_p50, read_p99, write_p50, write_p99] = &self.latency;
@@ -91,7 +91,7 @@ impl Counters {
         })
     }
 
-    /// Says how long they take.
+    /// Publishes the times.
     pub(crate) fn set_latency(&self, latency: [Option<Latency>; 2]) {
         for (counts, latency) in self.latency.chunks(2).zip(latency) {
             let Some(Latency { p50, p99 }) = latency else { continue };
@@ -101,20 +101,21 @@ impl Counters {
     }
 }
 
-/// What every shard must know of a member besides its disk: plain data that may cross threads.
+/// The facts about a member that every shard needs besides its disk: plain data that may cross
+/// threads.
 #[derive(Clone, Debug)]
 pub struct Introduction {
     /// Its number.
     pub id: MemberId,
     /// Path or address, for people.
     pub name: String,
-    /// Where the array's data begins on the disk, in bytes.
+    /// The start of the array's data on the disk, in bytes.
     pub data_offset: u64,
     /// Bytes of its data that are on the bad-block list.
     pub bad: RangeSet,
-    /// Where its intent log lies, if the array has one.
+    /// The place of its intent log, if the array has one.
     pub log: Option<LogPlace>,
-    /// Where its table of checksums begins, in bytes from the start of its disk, if there is one.
+    /// The start of its checksum table on the disk, in bytes, if there is one.
     pub table: Option<u64>,
     /// One for each shard.
     pub(crate) counters: Arc<[Counters]>,
@@ -144,28 +145,28 @@ pub(crate) struct Member {
     /// Path or address, for people.
     pub(crate) name: String,
     pub(crate) disk: Rc<dyn Disk>,
-    /// Where the array's data begins on the disk, in bytes.
+    /// The start of the array's data on the disk, in bytes.
     pub(crate) data_offset: u64,
     pub(crate) limits: Limits,
     counters: Arc<[Counters]>,
     shard: usize,
     /// A write of this shard has ended since it last asked for a flush.
     pub(crate) unflushed: Cell<bool>,
-    /// Member offsets that cannot be read: md's bad-block list.
+    /// Unreadable member offsets: md's bad-block list.
     pub(crate) bad: RefCell<RangeSet>,
-    /// Operations under way, for balancing reads.
+    /// Operations in flight, for balancing reads.
     pub(crate) busy: Cell<u32>,
-    /// Where the last read ended, for balancing reads.
+    /// End of the last read, for balancing reads.
     pub(crate) head: Cell<u64>,
-    /// Where its intent log lies, if the array has one.
+    /// The place of its intent log, if the array has one.
     pub(crate) log: Option<LogPlace>,
-    /// Where its table of checksums begins on the disk, if the array keeps them.
+    /// The start of its checksum table on the disk, if the array keeps checksums.
     pub(crate) table: Option<u64>,
-    /// The last batch that was logged on it; 0: none.
+    /// The last batch logged on it; 0: none.
     pub(crate) logged: Cell<u64>,
-    /// The one before that, for when that one fails.
+    /// The batch before that, in case the last one fails.
     pub(crate) logged_before: Cell<u64>,
-    /// How long it takes to answer.
+    /// Its answer times.
     pub(crate) latency_stats: LatencyStats,
 }
 
@@ -193,12 +194,12 @@ impl Member {
         }
     }
 
-    /// True if this handle was made by that very introduction.
+    /// True if this handle was made from that introduction.
     pub(crate) fn is(&self, known: &Introduction) -> bool {
         Arc::ptr_eq(&self.counters, &known.counters)
     }
 
-    /// What this shard counts of it.
+    /// This shard's counters of it.
     pub(crate) fn counters(&self) -> &Counters {
         &self.counters[self.shard]
     }
@@ -211,12 +212,12 @@ impl Member {
             || !bad.overlaps(member_offset..member_offset + len)
     }
 
-    /// Are all of these bytes on the bad-block list?
+    /// True if all of these bytes are on the bad-block list.
     pub(crate) fn is_bad(&self, member_offset: u64, len: u64) -> bool {
         self.bad.borrow().covers(&(member_offset..member_offset + len))
     }
 
-    /// Which of these bytes are on the bad-block list, counted from `member_offset`.
+    /// The bytes of a range on the bad-block list, counted from `member_offset`.
     pub(crate) fn bad_within(&self, member_offset: u64, len: u64) -> RangeSet {
         let (bad, end) = (self.bad.borrow(), member_offset + len);
         let within = bad.iter().filter(|range| range.start < end && range.end > member_offset);
@@ -230,7 +231,7 @@ impl Member {
 /// One shard's view of a slot.
 pub(crate) struct SlotView {
     pub(crate) member: Option<Rc<Member>>,
-    /// Bytes below this array offset are there; `u64::MAX` when all are.
+    /// The slot is recovered below this array offset; `u64::MAX` if it is in sync.
     pub(crate) recovered_below: Cell<u64>,
     pub(crate) replacement: Option<Rc<Member>>,
     pub(crate) copied_below: Cell<u64>,
@@ -241,9 +242,9 @@ pub(crate) struct View {
     pub(crate) epoch: Epoch,
     pub(crate) mode: Mode,
     pub(crate) slots: Vec<SlotView>,
-    /// The device that the log lies on, if it is not on the members.
+    /// The journal device, if the array has one.
     pub(crate) journal: Option<Rc<Member>>,
-    /// Slots that hold all that they should: most questions end here.
+    /// Slots that are in sync: the fast path of most checks.
     pub(crate) in_sync: SlotSet,
     /// Slots that have a member.
     pub(crate) present: SlotSet,
@@ -270,7 +271,7 @@ impl View {
         }
     }
 
-    /// Every slot holds all that it should.
+    /// True if every slot is in sync.
     pub(crate) fn is_whole(&self) -> bool {
         self.in_sync.count() == self.slots.len()
     }
@@ -280,12 +281,12 @@ impl View {
         self.slots[slot.index()].member.as_ref()
     }
 
-    /// May these bytes of a member be read? The one place that decides it.
+    /// True if these bytes of a member may be read. The only place that decides this.
     pub(crate) fn is_readable(&self, slot: Slot, array_end: u64, at: u64, len: u64) -> bool {
         self.holding(slot, array_end).is_some_and(|member| member.is_good(at, len))
     }
 
-    /// The member in a slot if it holds all below an array offset, but for its bad blocks.
+    /// The member in a slot if it is recovered below an array offset, except for its bad blocks.
     pub(crate) fn holding(&self, slot: Slot, array_end: u64) -> Option<&Rc<Member>> {
         let assignment = &self.slots[slot.index()];
         assignment.member.as_ref().filter(|_| {
@@ -293,7 +294,7 @@ impl View {
         })
     }
 
-    /// Every member that must get what is written to a slot.
+    /// Every member that receives the writes to a slot.
     pub(crate) fn targets(&self, slot: Slot) -> impl Iterator<Item = &Rc<Member>> {
         let assignment = &self.slots[slot.index()];
         let replacement =
@@ -301,7 +302,7 @@ impl View {
         assignment.member.iter().chain(replacement)
     }
 
-    /// True if this member is the copy that is to take the slot.
+    /// True if this member is the slot's replacement.
     pub(crate) fn is_replacement(&self, slot: Slot, id: MemberId) -> bool {
         self.slots[slot.index()]
             .replacement
@@ -309,7 +310,7 @@ impl View {
             .is_some_and(|replacement| replacement.id == id)
     }
 
-    /// True if the array still relies on this member, or journal device.
+    /// True if the array still uses this member, or journal device.
     pub(crate) fn has(&self, id: MemberId) -> bool {
         let journal = self.journal.iter().any(|journal| journal.id == id);
         journal || self.members().any(|(_, member)| member.id == id)

@@ -1,4 +1,4 @@
-//! Rows at work: what a worker keeps of each row of its unit, and the member reads it takes.
+//! Rows in progress: a worker's state of each row of its unit, and the member reads it needs.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -13,6 +13,7 @@ use metadata::{Error, ErrorKind};
 use crate::member::{Member, View};
 use crate::rows::engine::Engine;
 
+pub(crate) mod bad_blocks;
 pub(crate) mod checksum;
 pub(crate) mod engine;
 pub(crate) mod flush;
@@ -28,7 +29,7 @@ pub(crate) mod write_zeroes;
 
 pub(crate) use engine::Scratch;
 
-/// So many runs of rows that were written since a crash, before they are synced, are remembered.
+/// The most runs of rows remembered as rewritten since a crash but not yet resynced.
 const RESOLVED_MAX: usize = 1 << 16;
 
 /// A row of a unit.
@@ -37,29 +38,30 @@ pub(crate) struct RowWork {
     pub(crate) row: Row,
     pub(crate) map: StripeMap,
     pub(crate) roles: Roles,
-    /// Slots of this row that turned out to be unreadable.
+    /// Slots of this row with a failed read.
     pub(crate) bad: SlotSet,
-    /// Slots whose bytes do not fit their checksums: to be looked at.
+    /// Slots with a checksum mismatch, to be repaired.
     pub(crate) wrong: SlotSet,
-    /// Of those that are unreadable, slots that contradict their checksums, and redundancy too.
+    /// Of the unreadable slots, those that contradict both their checksums and redundancy.
     pub(crate) contradicted: SlotSet,
-    /// For writes.
+    /// The plan of the row.
     pub(crate) plan: Option<WritePlan>,
-    /// The parity that it does without is given up, on record.
+    /// The parity that its plan leaves out is on record as discarded.
     pub(crate) given_up: bool,
-    /// Its pieces: `first..first + count` of the unit's.
+    /// Its pieces: `first..first + count` among the unit's.
     pub(crate) first: usize,
     pub(crate) count: usize,
 }
 
-/// What was read of one slot for a row.
+/// The bytes read from one slot for a row.
 pub(crate) struct Piece {
     pub(crate) slot: Slot,
     pub(crate) buf: Option<Buf>,
     pub(crate) failed: bool,
 }
 
-/// Bytes that must get to a slot: kept until they are there, so that a retry sends the very same.
+/// Bytes to be written to a slot. They are kept until they are written, so that a retry sends the
+/// same bytes.
 pub(crate) struct Outgoing {
     pub(crate) slot: Slot,
     /// From the start of the member's data.
@@ -87,7 +89,7 @@ impl RowWork {
             .collect()
     }
 
-    /// Its blocks, as rows of their own: bad blocks are known by these.
+    /// Its 4 KiB blocks as rows of their own: bad blocks are recorded by block.
     fn blocks(&self) -> impl Iterator<Item = RowWork> + use<> {
         let (whole, step) = (*self, CHECKSUM_BLOCK_BYTES);
         let cuts = (whole.row.start / step..whole.row.end.div_ceil(step)).map(move |block| Row {
@@ -108,7 +110,7 @@ impl RowWork {
         })
     }
 
-    /// What was read of a slot.
+    /// The bytes read from a slot.
     pub(crate) fn have<'a>(&self, pieces: &'a [Piece], slot: Slot) -> Option<&'a [u8]> {
         let pieces = &pieces[self.first..self.first + self.count];
         pieces.iter().find(|piece| piece.slot == slot)?.buf.as_deref()
@@ -134,13 +136,13 @@ impl Engine {
         }
     }
 
-    /// Room for these rows of all slots.
+    /// Memory for these rows of all slots.
     pub(crate) async fn memory_for_rows(&self, rows: &[RowWork]) -> Permit {
         let slots = self.setup.geometry.slots() as u64;
         self.scratch.take(rows.iter().map(|row| row.row.len() * slots).sum()).await
     }
 
-    /// What is known of a row now.
+    /// The current state of a row.
     pub(crate) fn state_of(&self, view: &View, work: &RowWork) -> RowState {
         let geometry = &self.setup.geometry;
         let start = self.stripe_offset(work.row.stripe);
@@ -156,13 +158,13 @@ impl Engine {
         RowState { readable, writable, synced, suspect }
     }
 
-    /// True if parity of this row, which is not synced, may belong to a write that a crash cut.
+    /// True if a write torn by a crash may have left this unsynced row's parity wrong.
     fn is_suspect(&self, work: &RowWork) -> bool {
         let range = work.at()..work.at() + work.row.len();
         self.setup.unverified && !self.resolved.borrow().covers(&range)
     }
 
-    /// Parity of these rows has been computed from all their data since the crash.
+    /// Marks rows as resolved whose parity has been computed from all their data since the crash.
     pub(crate) fn resolve_rows(&self, rows: &[RowWork]) {
         for work in rows {
             let whole = work.plan.is_some_and(|plan| {
@@ -175,11 +177,11 @@ impl Engine {
         }
     }
 
-    /// As [`Engine::resolve_rows`], of what lies here on every member.
+    /// Marks a range of all members as resolved.
     pub(crate) fn settle(&self, range: Range<u64>) {
         let mut resolved = self.resolved.borrow_mut();
         let asked = self.setup.unverified && !self.unsynced.borrow().is_empty();
-        // What is not remembered is an error where it could have been recovered, no more.
+        // An error in place of a recovery is the only cost of a forgotten range.
         if asked && resolved.count() < RESOLVED_MAX {
             resolved.insert(range);
         }
@@ -203,8 +205,8 @@ impl Engine {
         Ok(())
     }
 
-    /// The slots whose parity a row is to do without: it does not describe the row any more once
-    /// data is written past it.
+    /// The slots whose parity the row's plan leaves out. Once the data is written, that parity no
+    /// longer matches the row.
     fn passed_parity(&self, view: &View, work: &RowWork) -> SlotSet {
         match work.plan {
             Some(plan) if plan.method == Method::DataOnly => {
@@ -215,9 +217,9 @@ impl Engine {
         }
     }
 
-    /// The slots whose parity is of no use to a row that cannot be written: all its data blocks are
-    /// on members that are there, but it has lost more of them than parity makes good. None where
-    /// something may come back with a member, or would go to one that is still being filled.
+    /// The slots with useless parity, of a row that cannot be written: all its data members are
+    /// present, but it has lost more blocks than parity can recover. Empty if a data member may
+    /// return with its bytes, or is still being rebuilt.
     fn useless_parity(&self, view: &View, work: &RowWork) -> SlotSet {
         let state = self.state_of(view, work);
         let resolved = work.roles.data.is_subset(view.in_sync);
@@ -227,8 +229,8 @@ impl Engine {
         }
     }
 
-    /// The members whose parity a row is to do without, those that are being filled too, but for
-    /// those whose whole row is listed as bad.
+    /// The members with parity that a row's plan leaves out, also those being rebuilt. Members
+    /// whose whole row is listed as bad are not among them.
     pub(crate) fn trusted_parity<'v>(
         &self,
         view: &'v View,
@@ -242,14 +244,14 @@ impl Engine {
         members.filter(move |member| !member.is_bad(at, len))
     }
 
-    /// True if a row cannot be written before its parity is given up, on record.
+    /// True if parity of the row must be discarded, on record, before the row can be written.
     pub(crate) fn is_trusted(&self, view: &View, work: &RowWork) -> bool {
         let passed = !self.passed_parity(view, work).is_empty();
         passed && (!work.given_up || self.trusted_parity(view, work).next().is_some())
     }
 
-    /// Takes rows apart that have lost their parity, or more, to bad blocks: what one block has
-    /// lost must cost no other one. False if there are none.
+    /// Splits rows into blocks if bad blocks cost them their parity or more: the loss of one block
+    /// must not affect another. False if there are no such rows.
     pub(crate) fn take_apart(&self, view: &View, rows: &mut Vec<RowWork>) -> bool {
         let bad = |work: &RowWork| {
             let (at, len) = (work.at(), work.row.len());
@@ -272,11 +274,11 @@ impl Engine {
         true
     }
 
-    /// Plans the writing of the data alone, parity left as it is: only to measure what parity
-    /// costs.
+    /// Plans to write only the data and to leave parity as it is. Used only to measure the cost of
+    /// parity.
     ///
     /// # Errors
-    /// [`ErrorKind::DataLost`] where a slot is missing: without parity its bytes have no place.
+    /// [`ErrorKind::DataLost`] where a slot is missing: only parity could hold its bytes.
     pub(crate) fn plan_without_parity(
         &self,
         view: &View,

@@ -1,27 +1,29 @@
 //! A shard: the part of an array that one thread works on.
 //!
 //! ```text
-//!   units ─▶ queue ─▶ workers ─▶ lock rows ─▶ mark regions ─▶ gate ─▶ plan, read, compute, write
+//!   units ─▶ queue ─▶ workers ─▶ lock rows ─▶ bitmap bits ─▶ barrier ─▶ plan, read, compute, write
 //!                                                              │
 //!   keeper ◀── lost, still, mark, quiet ── messages ── close, open, marked, recovered ──▶
 //! ```
 //!
-//! Owns its regions' row locks, its queue, its workers, its caches, its view of the membership.
-//! Never decides about the membership, never writes a superblock or a bitmap: that is the keeper's.
+//! A shard owns its regions' row locks, its queue, its workers, its caches and its view of the
+//! membership. It never decides about the membership and never writes a superblock or a bitmap: the
+//! keeper does both.
 //!
-//! Invariant: whatever a unit does to members it does inside the gate, under the lock of its rows,
-//! and with the marks of its regions durable.
+//! Invariant: a unit touches members only inside the barrier, with its rows locked and the bitmap
+//! bits of its regions durable.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
 use io::broken::{Broken, broken};
-use io::{Class, Clock, Completion, Completions, SharedBuf, Signal, TaskSet, Time};
+use io::{Class, Clock, Completion, Completions, SharedBuf, Signal, TaskSet, Ticket, Time};
 use layout::{Family, MemberId};
-use metadata::Result;
+use metadata::{Error, ErrorKind, Result};
 
 use crate::member::batch::IoOptions;
 use crate::member::{Member, View};
@@ -34,7 +36,7 @@ use crate::shard::bitmap::{HeldRegions, Intent};
 use crate::shard::cache::Cache;
 use crate::shard::cache::readahead::Ahead;
 use crate::shard::message::{Post, ToKeeper, ToShard};
-use crate::shard::queue::{Action, Gain, Origin, Queue, Requests, Unit};
+use crate::shard::queue::{Action, Ended, Gain, Merged, Origin, Queue, Requests, Unit};
 use crate::shard::submit::Blueprint;
 
 pub(crate) mod bitmap;
@@ -42,8 +44,10 @@ pub(crate) mod cache;
 pub(crate) mod message;
 pub(crate) mod queue;
 pub(crate) mod submit;
-mod tell;
 mod tend;
+
+/// Interval of reports to the keeper about errors that clients got.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// One shard.
 pub(crate) struct Shard {
@@ -52,9 +56,9 @@ pub(crate) struct Shard {
     pub(crate) requests: Requests,
     pub(crate) cache: Cache,
     pub(crate) ahead: Ahead,
-    /// Lists for units that write, to be used again.
+    /// Empty lists for writing units, kept for reuse.
     lists: RefCell<Vec<Vec<SharedBuf>>>,
-    /// Background work sent out from this shard.
+    /// Completions of the background work that this shard has sent out.
     pub(crate) jobs: Completions<(Result<()>, Report)>,
     regions: HeldRegions,
     members: RefCell<BTreeMap<MemberId, Rc<Member>>>,
@@ -63,13 +67,13 @@ pub(crate) struct Shard {
     held_up: Signal,
     idle: RefCell<Vec<Waker>>,
     marking: Rc<Marking>,
-    /// Raised when the ticker has something to look after.
+    /// Raised when [`Shard::tend_bits`] has new work.
     stirred: Signal,
-    /// No new request is taken.
+    /// The shard refuses new requests.
     quiescing: Cell<bool>,
-    /// When an error to a client was told last, and how many were not since.
+    /// The time of the last reported client error, and the number of unreported errors since.
     reported: Cell<(Option<Time>, u64)>,
-    /// Raised when it may be that no request is under way any more.
+    /// Raised when the last request may have ended.
     emptied: Signal,
 }
 
@@ -136,7 +140,7 @@ impl Shard {
         })
     }
 
-    /// Starts the shard's own tasks. `keeper` is told what comes in for it.
+    /// Starts the shard's own tasks. `keeper` receives the messages addressed to the keeper.
     pub(crate) fn start(self: &Rc<Self>, tasks: &TaskSet, keeper: Option<Rc<dyn Fn(ToKeeper)>>) {
         for _ in 0..self.engine.setup.bounds.units {
             let shard = Rc::clone(self);
@@ -174,7 +178,7 @@ impl Shard {
         tasks.spawn(async move { shard.report_quiescence().await });
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.listen(keeper).await });
-        // Last, so that it hands over what the others have sent in their turn.
+        // The last task, so that it delivers the messages that the tasks before it have sent.
         let post = Rc::clone(&self.engine.post);
         tasks.spawn(async move { post.deliver().await });
     }
@@ -217,11 +221,17 @@ impl Shard {
     }
 
     fn enqueue(&self, unit: Unit) {
-        if let Some(unit) = self.hold(unit) {
-            self.read_ahead_of(&unit);
-            self.line_up(unit);
-            self.line_up_ahead();
+        let unit = match self.engine.setup.cache {
+            CacheMode::Writeback => self.hold(unit),
+            CacheMode::None | CacheMode::Sync => Some(unit),
+        };
+        let Some(unit) = unit else { return };
+        if !matches!(unit.action, Action::Read(_)) {
+            return self.line_up(unit);
         }
+        self.read_ahead_of(&unit);
+        self.line_up(unit);
+        self.line_up_ahead();
     }
 
     /// Puts a unit in the queue.
@@ -238,13 +248,13 @@ impl Shard {
         }
     }
 
-    /// A member handle for configurations to come.
+    /// Adds a member handle for later configurations.
     pub(crate) fn introduce(&self, member: Rc<Member>) {
         self.engine.checksums.as_ref().inspect(|checksums| checksums.forget(member.id));
         self.members.borrow_mut().insert(member.id, member);
     }
 
-    /// True if no new request is taken.
+    /// True if the shard refuses new requests.
     pub(crate) fn is_quiescing(&self) -> bool {
         self.quiescing.get()
     }
@@ -263,7 +273,7 @@ impl Shard {
         }
     }
 
-    /// The next unit, with its claim on its rows: both taken in the order of arrival.
+    /// The next unit and its claim on its rows. Both are taken in order of arrival.
     async fn next(&self) -> Option<(Unit, Option<Claim>)> {
         std::future::poll_fn(|cx| {
             if let Some(unit) = self.take_unit() {
@@ -279,9 +289,9 @@ impl Shard {
         .await
     }
 
-    /// The unit whose turn it is. The last part of a stream of writes, short of a whole stripe, is
-    /// held for a moment if there were several under way: half a stripe costs reads, and its other
-    /// half is often still on its way through the socket.
+    /// Takes the next unit. If several writes were in flight, the last part of a write stream is
+    /// held briefly while it ends inside a stripe. Half a stripe costs reads, and the other half is
+    /// often still in the socket.
     fn take_unit(&self) -> Option<Unit> {
         let mut queue = self.queue.borrow_mut();
         let unit = queue.pop(self.engine.unit_border())?;
@@ -307,10 +317,10 @@ impl Shard {
             let regions = self.bits_of(unit.offset, unit.len);
             match self.regions.enter(regions.clone()).await {
                 Ok(()) => Some(regions),
-                // It is read as it is, then.
+                // A read does not need the bit: it returns the block as it is.
                 Err(_) if matches!(unit.action, Action::Read(_)) => None,
                 Err(error) => {
-                    // Why the intent could not be recorded says more.
+                    // The reason why the bit could not be recorded is the better error.
                     let why =
                         self.engine.check_writable(&self.engine.view()).err().unwrap_or(error);
                     return self.finish(unit, Gain::Nothing, Err(why));
@@ -323,7 +333,7 @@ impl Shard {
         let covered = (unit.offset, unit.len);
         let mut ended = Vec::new();
         if result.is_err() && !unit.merged.is_empty() && !broken(Broken::MergedFailTogether) {
-            // What one of those that were merged cannot have, the others may.
+            // One failing write must not fail the writes merged with it.
             for mut part in unit.take_apart() {
                 let (gain, result) = self.act(&mut part, work).await;
                 ended.push((part, gain, result));
@@ -334,7 +344,7 @@ impl Shard {
             Action::Read(_) => self.ahead.answered(&unit, work.batch.waited()),
             Action::ReadAhead(_) | Action::Extents(_) | Action::Flush { .. } => {}
             _ if broken(Broken::ReadAheadStale) => {}
-            // Whatever came of it, in the same turn, and before anybody is told.
+            // Also after an error, in the same turn, and before any client gets an answer.
             _ => self.ahead.forget(covered),
         }
         if let Some(regions) = marked {
@@ -349,7 +359,7 @@ impl Shard {
         self.finish_durably(unit, gain, result).await;
     }
 
-    /// True if a client's bytes change.
+    /// True if the unit changes array data.
     fn writes(&self, unit: &Unit) -> bool {
         match unit.action {
             Action::Write(_) | Action::Zero { .. } | Action::Discard | Action::WriteOut(_) => true,
@@ -434,7 +444,7 @@ impl Shard {
         }
     }
 
-    /// Work of the shard's own, in the background.
+    /// The context for the shard's own background work.
     fn op<'a>(&'a self, work: &'a mut Scratch) -> RowOp<'a> {
         RowOp::new(&self.engine, work, self.engine.background())
     }
@@ -448,5 +458,92 @@ impl Shard {
     pub(crate) fn keep_list(&self, mut list: Vec<SharedBuf>) {
         list.clear();
         self.lists.borrow_mut().push(list);
+    }
+
+    // ---- answers -------------------------------------------------------------------------------
+
+    /// Answers a unit once it is as durable as its client was promised.
+    async fn finish_durably(&self, unit: Unit, gain: Gain, mut result: Result<()>) {
+        if result.is_ok() && self.owes_flush() && self.writes(&unit) && !unit.fua {
+            result = self.engine.make_durable().await;
+        }
+        self.finish(unit, gain, result);
+    }
+
+    /// True if a write is acknowledged only when it is durable. An array without volatile members
+    /// promises that to its clients, also after a member with a cache joins.
+    fn owes_flush(&self) -> bool {
+        let promised = !self.engine.setup.volatile && !broken(Broken::JoinedCacheUnflushed);
+        self.engine.setup.cache == CacheMode::Sync || (promised && self.engine.is_volatile())
+    }
+
+    /// Answers a unit, and each request that was merged into it.
+    pub(crate) fn finish(&self, mut unit: Unit, gain: Gain, result: Result<()>) {
+        if let Err(error) = &result {
+            self.report_failure(&unit, error);
+        }
+        match unit.action {
+            Action::Write(list) => self.keep_list(list),
+            Action::WriteOut(write_out) => return self.wrote_out(write_out, result),
+            Action::ReadAhead(_) => return,
+            _ => {}
+        }
+        for Merged { from: to, .. } in unit.merged.drain(..) {
+            self.answer(Ended { to, gain: Gain::Nothing, result: result.clone() });
+        }
+        if unit.merged.capacity() > 0 {
+            self.queue.borrow_mut().keep(unit.merged);
+        }
+        self.answer(Ended { to: unit.from, gain, result });
+    }
+
+    fn answer(&self, ended: Ended) {
+        // By message: the keeper must record lost blocks before a checkpoint covers them.
+        let reported = matches!(ended.gain, Gain::RangeJob(_)) && !broken(Broken::AnswerOvertakes);
+        if ended.to.shard == self.engine.index && !reported {
+            self.end(ended);
+        } else {
+            self.engine.post.to_shard(ended.to.shard, ToShard::Ended(ended));
+        }
+    }
+
+    /// Ends one unit of a request or job that began on this shard.
+    pub(super) fn end(&self, ended: Ended) {
+        let Gain::RangeJob(job) = ended.gain else {
+            self.requests.end(ended, &self.engine.setup.name);
+            if self.quiescing.get() && self.requests.is_empty() {
+                self.emptied.raise();
+            }
+            return;
+        };
+        let (slot, generation) = (u64::from(ended.to.request), u64::from(ended.to.part));
+        let ticket = Ticket::from_bits(generation << 32 | slot);
+        self.jobs.finish(ticket, (ended.result, job.report));
+    }
+
+    /// Reports an error that a client gets: one a second to the keeper, the others are counted.
+    fn report_failure(&self, unit: &Unit, error: &Error) {
+        let what = match unit.action {
+            Action::Read(_) => "a read",
+            Action::Write(_) | Action::WriteOut(_) => "a write",
+            Action::Zero { .. } | Action::Discard => "a zeroing",
+            Action::Flush { .. } => "a flush",
+            Action::Extents(_) | Action::ReadAhead(_) | Action::RangeJob(_) => return,
+        };
+        // A refused request is the client's mistake.
+        if error.kind() != ErrorKind::DataLost {
+            return;
+        }
+        let (now, (last, unreported)) = (self.engine.setup.clock.now(), self.reported.get());
+        if last.is_some_and(|last| now - last < REPORT_INTERVAL) {
+            return self.reported.set((last, unreported + 1));
+        }
+        self.reported.set((Some(now), 0));
+        let before =
+            if unreported > 0 { format!("; {unreported} before it") } else { String::new() };
+        let Unit { offset, len, .. } = unit;
+        let text =
+            format!("{what} of {len} bytes at array offset {offset} failed: {error}{before}");
+        self.engine.post.to_keeper(ToKeeper::Refused { text });
     }
 }

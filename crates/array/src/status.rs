@@ -1,4 +1,4 @@
-//! How an array is: what the program shows.
+//! The state of an array, for the program to show.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -11,14 +11,14 @@ use layout::{Layout, MemberId, Mode, Slot};
 use crate::keeper::{JobKind, ScrubResult};
 use crate::member::latency::Latency;
 
-/// Why a member was given up whose list of bad blocks can take no more.
+/// The error of a member that was given up because its bad-block list is full.
 pub const FULL_LIST: &str = "its list of bad blocks is full";
 
 /// Why a full array takes no writes, and what to do.
 pub const FULL: &str =
     "the stores of its members have no space left; free space, stop the array, and start it again";
 
-/// Everything there is to know about a running array, at one moment.
+/// The complete state of a running array at one moment.
 #[derive(Clone, Debug)]
 pub struct Status {
     /// Its name.
@@ -31,47 +31,47 @@ pub struct Status {
     pub chunk_bytes: u64,
     /// Bytes of the array.
     pub capacity_bytes: u64,
-    /// May it be written?
+    /// Whether it accepts writes.
     pub mode: Mode,
-    /// Its superblocks say that no write is under way.
+    /// Its superblocks are marked clean: no write is in flight.
     pub clean: bool,
-    /// Number of the configuration since the start.
+    /// Number of membership changes since the start.
     pub epoch: u64,
     /// md's event count.
     pub events: u64,
-    /// Members that may still be lost, whichever they are, before data is. None on levels with
-    /// parity while some of it is not in sync, or not computed.
+    /// The number of arbitrary members that may still be lost without data loss. 0 on parity levels
+    /// while parity is partly unsynced or not computed.
     pub redundancy_left: usize,
     /// Array bytes whose parity or copies may disagree.
     pub unsynced_bytes: u64,
-    /// Bytes of the array whose checksums do not count yet; `None` if it keeps none.
+    /// Bytes of the array without valid checksums; `None` if it keeps none.
     pub unsummed_bytes: Option<u64>,
-    /// Array bytes that are lost though no member's block is bad: errors until they are written.
+    /// Lost array bytes, apart from the members' bad blocks: errors until they are written.
     pub bad_bytes: u64,
-    /// The intent log has told of all that a crash may have cut there: it is only compared again,
-    /// and parity can be relied on meanwhile.
+    /// The intent log has listed all interrupted writes. Unsynced ranges are only compared again,
+    /// and their parity is trusted meanwhile.
     pub verifying: bool,
-    /// How it stands against the write hole: of use at the levels with parity.
+    /// The crash-consistency policy, for levels with parity.
     pub consistency: Consistency,
     /// The journal device, if the array has one.
     pub journal: Option<JournalStatus>,
-    /// What was made right from the intent log when it was started; `None` if nothing had to be.
+    /// The result of the replay at the start; `None` if nothing had to be replayed.
     pub replay: Option<Replay>,
-    /// Parity is computed, on levels that have it: off only to measure what it costs.
+    /// Parity is computed, on levels that have it: off only to measure its cost.
     pub parity: bool,
     /// Each slot in order.
     pub slots: Vec<SlotStatus>,
-    /// Members that wait.
+    /// The spares.
     pub spares: Vec<MemberStatus>,
-    /// Background work under way.
+    /// The running background job.
     pub job: Option<JobStatus>,
-    /// How the last scrub since the start ended.
+    /// The result of the last scrub since the start.
     pub last_scrub: Option<ScrubResult>,
-    /// Memory of writes that are acknowledged and not on the members yet.
+    /// Memory of acknowledged writes that are not on the members yet.
     pub cached_bytes: u64,
-    /// Writes that had to wait for a flush, since the intent log tells of their rows already.
+    /// Writes that waited for a flush because the intent log already had a record of their rows.
     pub log_conflicts: u64,
-    /// Requests under way.
+    /// Requests in flight.
     pub requests_in_flight: usize,
 }
 
@@ -80,21 +80,21 @@ pub struct Status {
 pub struct JournalStatus {
     /// Its identity.
     pub uuid: [u8; 16],
-    /// Path or address, or what it was last called.
+    /// Path or address, or its last known name.
     pub name: String,
-    /// Whether the log lies there, by the array's record.
+    /// Whether the array's record uses it for the log.
     pub used: JournalUse,
-    /// How it has behaved since the start; `None` if it was not there.
+    /// Its statistics since the start; `None` if it was absent.
     pub member: Option<MemberStatus>,
 }
 
-/// What the intent log was good for.
+/// The result of a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Replay {
-    /// Rows that were being written, and were made right.
+    /// Interrupted rows that were replayed.
     pub rows: u64,
-    /// Bytes of them that were being written, never acknowledged as durable, and cannot be told:
-    /// an error until they are written.
+    /// Bytes of these rows that are lost: they were being written, and the writes were never
+    /// acknowledged as durable. Reads fail until they are written.
     pub lost_bytes: u64,
 }
 
@@ -103,25 +103,25 @@ pub struct Replay {
 pub struct SlotStatus {
     /// Its number.
     pub slot: Slot,
-    /// How it is.
+    /// Its state.
     pub state: SlotState,
-    /// Who holds it.
+    /// Its member.
     pub member: Option<MemberStatus>,
-    /// Who is being made a copy of it.
+    /// The replacement that the slot is being copied to.
     pub replacement: Option<MemberStatus>,
 }
 
-/// How a slot is.
+/// The state of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SlotState {
-    /// Holds all that it should.
+    /// In sync.
     InSync,
-    /// Is being filled: so many bytes of the array are done.
+    /// Being rebuilt; done below this array offset.
     Rebuilding {
         /// Array offset.
         below: u64,
     },
-    /// Holds all that it should, and is being copied to another member.
+    /// In sync, and being copied to its replacement.
     Replacing {
         /// Array offset.
         below: u64,
@@ -130,7 +130,7 @@ pub enum SlotState {
     Missing,
 }
 
-/// A member and how it has behaved since the start.
+/// A member and its statistics since the start.
 #[derive(Clone, Debug)]
 pub struct MemberStatus {
     /// Its number: md's `dev_number`.
@@ -145,41 +145,41 @@ pub struct MemberStatus {
     pub read_errors: u64,
     /// Writes that failed.
     pub write_errors: u64,
-    /// Answers that did not come in time.
+    /// Answers that missed the deadline.
     pub timeouts: u64,
     /// Blocks read from it that did not match their checksums.
     pub checksum_errors: u64,
     /// Bytes rewritten from redundancy after read errors and checksum errors.
     pub repaired_bytes: u64,
-    /// It takes far longer than its peers: reads go past it where they can.
+    /// It is far slower than its peers: reads avoid it where they can.
     pub slow: bool,
-    /// How long it takes to answer a read that has to be waited for; `None` while too little is
-    /// known. The slowest thread's, where there are several.
+    /// Times of reads that did not complete at once; `None` without enough answers. With several
+    /// threads, the slowest thread's.
     pub reads: Option<Latency>,
-    /// As `reads`, for writes.
+    /// The same for writes.
     pub writes: Option<Latency>,
-    /// Bytes on its bad-block list: not to be read from it until they are written.
+    /// Bytes on its bad-block list: unreadable until they are written.
     pub bad_bytes: u64,
 }
 
 /// Background work under way.
 #[derive(Clone, Debug)]
 pub struct JobStatus {
-    /// What it is.
+    /// Its kind.
     pub kind: JobKind,
-    /// Array bytes to walk over.
+    /// Array bytes to process.
     pub total_bytes: u64,
     /// Array bytes done.
     pub done_bytes: u64,
-    /// How long it has run, the time it was held back included.
+    /// Its running time, including delays by the speed limit.
     pub elapsed: Duration,
-    /// Array bytes per second over the last minute; `None` while too little is known.
+    /// Array bytes per second over the last minute; `None` at the start.
     pub array_rate: Option<u64>,
     /// Bytes processed over all members per second over the last minute.
     pub member_rate: Option<u64>,
-    /// Time left at that rate; `None` while too little is known.
+    /// Time left at that rate; `None` at the start.
     pub remaining: Option<Duration>,
-    /// It is being held back by its speed limit.
+    /// The speed limit is delaying it.
     pub throttled: bool,
     /// Places found so far where members contradict each other.
     pub mismatches: u64,
@@ -187,33 +187,33 @@ pub struct JobStatus {
     pub lost_bytes: u64,
 }
 
-/// What has happened to an array.
+/// Something that happened to an array.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// When, in microseconds since 1970.
     pub unix_micros: u64,
-    /// What.
+    /// Its kind.
     pub kind: EventKind,
-    /// To whom.
+    /// The member concerned.
     pub member: Option<String>,
     /// The slot that the member held, or was copied to, at that moment.
     pub slot: Option<Slot>,
-    /// In words.
+    /// The text for people.
     pub text: String,
 }
 
 /// Kinds of events. Names follow mdadm's where mdadm has them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventKind {
-    /// Rows that a crash had cut were made right from the intent log.
+    /// Interrupted rows were replayed from the intent log.
     Settled,
     /// A member was lost.
     Fail,
     /// A member was taken out of service by command.
     TakenOut,
-    /// The journal device was lost: the log lies on the members.
+    /// The journal device was lost: the log is on the members from now on.
     JournalLost,
-    /// More was lost than the level can make good.
+    /// More members were lost than the level tolerates.
     Broken,
     /// A member found no space, and the array can not be written without it.
     Full,
@@ -221,7 +221,7 @@ pub enum EventKind {
     SpareAdded,
     /// A spare has taken an empty slot.
     RebuildStarted,
-    /// A slot is whole again.
+    /// A slot is in sync again.
     SpareActive,
     /// A member is being copied to another.
     ReplaceStarted,
@@ -233,9 +233,9 @@ pub enum EventKind {
     Repaired,
     /// Bytes of a member could not be recovered.
     BadBlock,
-    /// A client was answered with an error; not every one is told.
+    /// A client got an error; frequent ones are summarized.
     ClientError,
-    /// A member takes far longer than its peers: reads go past it.
+    /// A member is far slower than its peers: reads avoid it.
     Slow,
     /// A member is as fast as its peers again.
     SlowOver,
@@ -243,11 +243,11 @@ pub enum EventKind {
     JobStarted,
     /// Background work is done.
     JobFinished,
-    /// Background work has ended before it was done.
+    /// Background work has ended before completion.
     JobInterrupted,
 }
 
-/// The events kept for whoever asks.
+/// The number of events kept.
 const EVENTS_MAX: usize = 1000;
 
 /// The latest events, numbered from the start of the array.
@@ -269,19 +269,19 @@ impl EventLog {
         self.grown.raise();
     }
 
-    /// How many events there were.
+    /// The number of events so far.
     pub fn count(&self) -> u64 {
         self.count.get()
     }
 
-    /// The events from number `from` on, as far as they are still kept.
+    /// The events from number `from` on that are still kept.
     pub fn since(&self, from: u64) -> Vec<Event> {
         let events = self.events.borrow();
         let first = self.count.get() - events.len() as u64;
         events.iter().skip(from.saturating_sub(first) as usize).cloned().collect()
     }
 
-    /// Completes when there is an event with number `from` or later.
+    /// Completes once an event with number `from` or later exists.
     pub async fn wait(&self, from: u64) {
         while self.count.get() <= from {
             self.grown.wait().await;

@@ -1,5 +1,5 @@
-//! Read-ahead: a sequential reader at depth 1 hardly waits, nothing that was written is hidden, and
-//! nobody else pays.
+//! Read-ahead: a sequential reader at depth 1 hardly waits, writes are never hidden, and other
+//! readers pay nothing.
 
 mod world;
 
@@ -17,7 +17,7 @@ const BYTES: u64 = 4 << 20;
 const CHUNK: u64 = 16 << 10;
 const LATENCY: Duration = Duration::from_millis(1);
 
-/// An array with a pattern on disks that take a millisecond for everything.
+/// An array with a pattern, on disks that take a millisecond for every operation.
 fn started(level: Level, members: usize, edit: impl Fn(&mut World)) -> (World, Array) {
     let mut world = World::new(members, 8 << 20);
     world.host.bounds.ahead_bytes = 512 << 10;
@@ -48,7 +48,7 @@ fn read_bytes(array: &Array) -> u64 {
     status.slots.iter().filter_map(|slot| slot.member.as_ref()).map(|m| m.read_bytes).sum()
 }
 
-/// Reads on from an offset, one chunk after the other; gives the virtual time it took.
+/// Reads on from an offset, one chunk after the other; returns the virtual time that took.
 fn stream(world: &World, array: &Array, from: u64, chunks: u64) -> Duration {
     let start = world.clock.now();
     for at in (0..chunks).map(|number| from + number * CHUNK) {
@@ -132,7 +132,7 @@ fn what_was_written_is_never_hidden() {
         let mut want = pattern(10 * CHUNK, CHUNK as usize, 1);
         want[4096..8192].fill(0);
         assert_eq!(read(10 * CHUNK), want);
-        // Written out in between, too.
+        // Another read goes out in between, too.
         stream(&world, &array, 11 * CHUNK, 4);
         world.write(&array, 15 * CHUNK, &[8; 4096]).expect("healthy");
         world.flush(&array);
@@ -145,7 +145,8 @@ fn what_was_written_is_never_hidden() {
 fn what_is_on_its_way_is_not_taken_if_it_was_overwritten_meanwhile() {
     for cache in [CacheMode::None, CacheMode::Writeback] {
         let (world, array) = started(Level::Raid0, 2, |world| world.host.cache = cache);
-        // The third read asks for the next chunk too: that takes long, and brings the bytes of now.
+        // The third read triggers read-ahead of the next chunk. That takes long, and returns the
+        // present bytes.
         world.disks[1].delay.set(LATENCY);
         stream(&world, &array, 0, 2);
         world.disks[1].delay.set(100 * LATENCY);
@@ -161,7 +162,7 @@ fn what_is_on_its_way_is_not_taken_if_it_was_overwritten_meanwhile() {
     }
 }
 
-/// Where a disk holds these bytes.
+/// The offset of these bytes on a disk.
 fn find(world: &World, disk: usize, bytes: &[u8]) -> Option<u64> {
     let mut whole = vec![0; 8 << 20];
     world.disks[disk].disk.peek(0, &mut whole);

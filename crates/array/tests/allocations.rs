@@ -41,7 +41,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Runs `op`s on the array and gives the allocations of the later ones.
+/// Runs `op`s on the array and returns the allocations of the later ones.
 fn count(
     array: &Array,
     others: &[&Array],
@@ -72,7 +72,7 @@ fn count(
     ALLOCATIONS.with(Cell::get) - before
 }
 
-/// What offsets are multiples of: sectors without checksums, blocks with them.
+/// The alignment of offsets: sectors without checksums, blocks with them.
 const UNITS: [u64; 2] = [512, 4096];
 
 fn reading(bytes: u64, range: u64, unit: u64) -> impl FnMut(u64, Work) -> Op {
@@ -87,14 +87,14 @@ fn buffers(world: &World, len: usize) -> (Work, Work) {
 
 fn started(level: Level, members: usize, checksums: bool) -> (World, Array) {
     let mut world = World::new(members, 8 << 20);
-    // Disks in memory grow by what is written first: the log must have gone round.
+    // Disks in memory grow with the first writes: the log must have wrapped around.
     world.host.bounds.log_bytes = 256 << 10;
     let chunk = if level == Level::Raid1 { 0 } else { 16 << 10 };
     let layout = Layout::default_for(level, members);
     let checksums = Some(checksums && level != Level::Raid0);
     world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, chunk) });
     let array = world.start();
-    // Marks are durable from here on: time stands still, so they stay.
+    // Bitmap bits are durable from here on: time stands still, so they stay set.
     for at in (0..array.limits().bytes).step_by(64 << 10) {
         let len = (array.limits().bytes - at).min(64 << 10) as usize;
         world.write(&array, at, &vec![1; len]).expect("healthy");
@@ -105,7 +105,7 @@ fn started(level: Level, members: usize, checksums: bool) -> (World, Array) {
 #[test]
 fn healthy_requests_allocate_nothing() {
     let levels = [(Level::Raid0, 3), (Level::Raid1, 2), (Level::Raid5, 5), (Level::Raid6, 6)];
-    // Parts of blocks that have checksums need memory for the rest of them.
+    // Partial blocks with checksums need memory for their other parts.
     for ((level, members), unit) in levels.into_iter().flat_map(|level| UNITS.map(|u| (level, u))) {
         let (world, array) = started(level, members, unit == 4096);
         let range = array.limits().bytes;

@@ -1,4 +1,4 @@
-//! An array is taken apart and put together again, through the public interface alone.
+//! An array is stopped and assembled again, through the public interface alone.
 
 use std::cell::Cell;
 use std::rc::Rc;

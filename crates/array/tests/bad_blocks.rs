@@ -1,5 +1,5 @@
-//! Bad-block lists: what is listed costs nothing beside it, is made good where that can be done,
-//! and is off the list once it is written, for good.
+//! Bad-block lists: a listed block costs no other block, is repaired where possible, and leaves the
+//! list permanently once it is written.
 
 mod world;
 
@@ -19,7 +19,7 @@ const CHUNK: u64 = 16 << 10;
 const BLOCK: usize = 4096;
 const MEMBER_BYTES: u64 = 6 << 20;
 
-/// The members of the first stripe's data in their order, and that of its P.
+/// The members with the first stripe's data in order, and the member with its P.
 fn slots_of(array: &Array) -> (Vec<usize>, usize) {
     let map = array.geometry().stripe(Stripe(0));
     ((0..map.data_count()).map(|index| map.data(index).index()).collect(), map.p().index())
@@ -31,7 +31,7 @@ fn new_array(level: Level, members: usize) -> NewArray {
     NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) }
 }
 
-/// An array with content that is durable.
+/// An array with durable content.
 fn filled(world: &World, new: &NewArray) -> (Array, Vec<u8>) {
     world.create(new);
     let array = world.start();
@@ -41,7 +41,7 @@ fn filled(world: &World, new: &NewArray) -> (Array, Vec<u8>) {
     (array, content)
 }
 
-/// Another disk takes the place of a member, by a rebuild.
+/// A rebuild puts another disk in the place of a member.
 fn rebuild(world: &mut World, array: &Array, member: usize) {
     let spare = FaultyDisk::new(MEMBER_BYTES);
     world.run(array, array.fail(MemberId(member as u32))).expect("one may go");
@@ -59,8 +59,8 @@ fn done(status: &Status) -> u64 {
     status.job.as_ref().map_or(0, |job| job.done_bytes)
 }
 
-/// A row is as high as a chunk. The first block of it is listed, and a crash without a log cuts a
-/// write so far `away` from that: parity is old there, and must not be trusted once all counts as
+/// A row is as high as a chunk. Its first block is listed. A crash without a log interrupts a write
+/// `away` bytes from that: parity is old there, and must not be trusted once everything counts as
 /// synced.
 fn is_compared_beside_what_is_listed(level: Level, members: usize, away: u64, repair: bool) {
     let mut world = World::new(members, MEMBER_BYTES);
@@ -113,7 +113,7 @@ fn parity_that_a_resync_could_not_make_is_not_trusted() {
     }
 }
 
-/// Beside what is listed, in a row as high as a chunk, another block of the same member is wrong.
+/// In a row as high as a chunk, another block of the same member is wrong beside a listed one.
 #[test]
 fn a_repair_makes_good_what_is_listed_and_what_lies_beside_it() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6)] {
@@ -142,7 +142,7 @@ fn a_repair_makes_good_what_is_listed_and_what_lies_beside_it() {
     }
 }
 
-/// Two slots are rebuilt together, of which one has come further before: what it holds counts.
+/// Two slots are rebuilt together, and one was further along: its recovered contents are used.
 #[test]
 fn a_rebuild_of_two_uses_what_one_of_them_has_already() {
     let mut world = World::new(6, MEMBER_BYTES);
@@ -169,7 +169,7 @@ fn a_rebuild_of_two_uses_what_one_of_them_has_already() {
     assert!(world.read(&array, 0, content.len()).expect("two were lost at most") == content);
 }
 
-/// A RAID 5 of which the first block of two data members is listed.
+/// A RAID 5 with the first block of two data members listed.
 fn two_listed(checksums: bool) -> (World, Array, Vec<usize>) {
     let mut world = World::new(4, MEMBER_BYTES);
     let checksums = Some(checksums);
@@ -214,7 +214,7 @@ fn what_is_written_anew_and_flushed_is_there_after_a_crash() {
     }
 }
 
-/// The list on a member counts at once, without a superblock that says so.
+/// The list on a member is valid at once, without a superblock with that feature.
 #[test]
 fn a_list_gets_shorter_once_what_was_written_is_durable() {
     let (world, array, data) = two_listed(false);
@@ -234,7 +234,7 @@ fn a_list_gets_shorter_once_what_was_written_is_durable() {
     disk.delay.set(Duration::from_millis(10));
     drop(world.begin(&array, 0, &new));
     world.until(&array, |_| listed() != before);
-    // Of what is in its cache, the list alone has reached the medium.
+    // Of the cached writes, only the list has reached the medium.
     disk.keep(list.clone());
     disk.delay.set(Duration::ZERO);
     world.cut(array);
@@ -242,7 +242,7 @@ fn a_list_gets_shorter_once_what_was_written_is_durable() {
     assert!(world.read(&array, 0, BLOCK).is_ok_and(|read| read == new), "it is not there");
 }
 
-/// Whole stripes that are zeroed after a crash are right as those that are written.
+/// Whole stripes zeroed after a crash are right, like written ones.
 #[test]
 fn what_is_zeroed_before_a_resync_came_there_is_verified() {
     let world = World::new(4, MEMBER_BYTES);
@@ -280,7 +280,7 @@ fn copied(delay: Duration) -> (World, Array, Vec<u8>, Rc<FaultyDisk>) {
     (world, array, content, copy)
 }
 
-/// Without redundancy nobody makes good what a copy has lost.
+/// Without redundancy, data lost by a copy cannot be recovered.
 #[test]
 fn a_copy_that_has_failed_a_flush_does_not_take_the_slot() {
     let (world, array, content, copy) = copied(Duration::from_millis(10));
@@ -307,8 +307,7 @@ fn a_copy_that_has_missed_a_write_does_not_take_the_slot() {
     assert!(world.read(&array, 0, BLOCK).expect("there") == new, "what was read has changed");
 }
 
-/// Where neither parity nor another block is left beside it, nothing but the log knows its
-/// checksums.
+/// Where neither parity nor another block is left, only the log has the checksums.
 #[test]
 fn what_is_written_beside_what_is_listed_fits_its_sum_after_a_crash() {
     let (world, array, _) = two_listed(true);
@@ -316,13 +315,13 @@ fn what_is_written_beside_what_is_listed_fits_its_sum_after_a_crash() {
     world.until(&array, |status| status.clean);
     let new = pattern(0, BLOCK, 9);
     world.write(&array, 0, &new).expect("it has a place");
-    // What older batches say of the row does not count any more.
+    // Older records of the row are superseded.
     world.write(&array, 192 << 10, &new).expect("healthy");
     is_there_after_a_crash(&world, array, &new);
 }
 
-/// A block and parity of its row cannot be read when another block is written. What the log has
-/// of an older write to the row goes with what it held before.
+/// A block and parity of its row are unreadable while another block is written. The log has an
+/// older write to the row, which matches older contents.
 #[test]
 fn what_cannot_be_read_is_not_made_of_an_older_record() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid6, 6)] {
@@ -353,7 +352,7 @@ fn what_cannot_be_read_is_not_made_of_an_older_record() {
     }
 }
 
-/// One that is written together with what is listed is lost on the way: nothing is sent again.
+/// A member written together with the listed one is lost meanwhile: nothing is sent again.
 #[test]
 fn what_was_listed_is_good_though_another_member_is_lost_in_its_write() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid1, 2)] {
@@ -388,8 +387,8 @@ fn what_was_listed_is_good_though_another_member_is_lost_in_its_write() {
     }
 }
 
-/// Members that cannot read one block each, none of them in the row of another: nothing is lost,
-/// however much is read at once.
+/// Members with one unreadable block each, all in different rows: nothing is lost, even by one
+/// large read.
 #[test]
 fn blocks_that_cannot_be_read_cost_no_other_ones_of_their_chunks() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid6, 6)] {
@@ -409,7 +408,7 @@ fn blocks_that_cannot_be_read_cost_no_other_ones_of_their_chunks() {
     }
 }
 
-/// The first entry of a list of bad blocks, and a crash in the middle of the commit that has it.
+/// The first entry of a bad-block list, and a crash in the middle of its commit.
 #[test]
 fn the_first_bad_block_of_a_member_is_not_forgotten_with_its_superblock() {
     let mut world = World::new(3, 8 << 20);
@@ -447,7 +446,7 @@ fn the_first_bad_block_of_a_member_is_not_forgotten_with_its_superblock() {
     world
         .read(&array, at + chunk, 4096)
         .expect_err("parity is in doubt, and the block cannot be read");
-    // The resync goes over the row; the commit after it reaches all but one.
+    // The resync reaches the row; the commit after it reaches all members but one.
     world.disks[p].break_with(Fault::HungAt(4096));
     array.set_speed(u64::MAX, u64::MAX);
     world.sleep(&array, Duration::from_secs(5));
@@ -462,8 +461,8 @@ fn the_first_bad_block_of_a_member_is_not_forgotten_with_its_superblock() {
     }
 }
 
-/// A member is lost before the resync after a crash is through, and a spare takes over: rows that
-/// are unverified are errors. No survivor may be given up for that.
+/// A member is lost before the resync after a crash has ended, and a spare takes over: unverified
+/// rows return errors. No survivor may be given up for that.
 #[test]
 fn lists_that_are_full_cost_no_survivor() {
     let mut world = World::new(4, 96 << 20);
@@ -500,8 +499,8 @@ fn lists_that_are_full_cost_no_survivor() {
     world.write(&array, good, &pattern(good, 4096, 3)).expect("one is lost of three");
 }
 
-/// the list of a whole member is full when its parity is given up, and another one is being
-/// filled. Whatever is lost for that: old parity is not trusted after the next start.
+/// The list of a whole member is full when its parity is discarded, while another member is
+/// rebuilt. Old parity must not be trusted after the next start, whatever that costs.
 #[test]
 fn parity_given_up_on_a_full_list_is_not_trusted_later() {
     let mut world = World::new(5, 16 << 20);

@@ -1,5 +1,5 @@
-//! Cache mode `writeback`: acknowledged in memory, whole stripes to the members, nothing lost that
-//! was flushed, and nothing forgotten that was not.
+//! Cache mode `writeback`: writes are acknowledged in memory and go to the members as whole
+//! stripes. Flushed data is never lost, and failed write-outs are reported.
 
 mod world;
 
@@ -16,7 +16,7 @@ use metadata::create::NewArray;
 
 use world::{Fault, World, pattern};
 
-/// An array of 16 KiB chunks whose spans are 64 KiB, about.
+/// An array of 16 KiB chunks with spans of about 64 KiB.
 fn started(level: Level, members: usize, edit: impl Fn(&mut World)) -> (World, Array) {
     let mut world = World::new(members, 8 << 20);
     world.host.cache = CacheMode::Writeback;
@@ -33,7 +33,7 @@ fn raid5() -> (World, Array) {
     started(Level::Raid5, 5, |_| {})
 }
 
-/// What is there if the power goes now: the members, and nothing else.
+/// The contents after a power failure now: only those of the members.
 fn after_a_cut(world: &World, len: usize) -> Vec<u8> {
     let array = world.start();
     world.read(&array, 0, len).expect("the members are there")
@@ -43,7 +43,7 @@ fn flush(world: &World, array: &Array) -> io::Result<()> {
     world.run(array, array.submit(Op::flush())).result
 }
 
-/// A write that is answered at once, without the array having done anything.
+/// A write that is answered at once, before the array has run.
 fn at_once(world: &World, array: &Array, offset: u64, bytes: &[u8]) {
     let write = Op::write(offset, world.pool.copy_of(bytes).freeze());
     let done = array.submit(write).take_ready().expect("acknowledged in memory");
@@ -187,7 +187,7 @@ fn memory_is_bounded_and_writers_wait_for_it() {
         world.host.bounds.cache_bytes = 64 << 10;
         world.host.bounds.cache_linger = Duration::from_secs(3600);
     });
-    // Every second sector of memory: nothing ever fills a stripe.
+    // Every second sector of memory, so that no stripe is ever filled.
     let write = |at: u64| Op::write(at * 8192, world.pool.copy_of(&[at as u8; 4096]).freeze());
     let mut writes: Vec<Completion<Done>> = (0..64).map(|at| array.submit(write(at))).collect();
     let answered = writes.iter_mut().filter_map(Completion::take_ready).count();
@@ -321,7 +321,7 @@ fn a_broken_array_keeps_what_it_holds_and_takes_no_more() {
     let direct = array.submit(Op { fua: true, ..Op::write(2 << 20, bytes) });
     world.run(&array, direct).result.expect_err("two of a RAID 5");
     assert_eq!(array.status().mode, Mode::Broken);
-    // Not the fault of who asks.
+    // The caller is not at fault.
     let error = flush(&world, &array).expect_err("what is held has no place");
     assert!(matches!(error.kind(), io::ErrorKind::Medium { .. }), "{error}");
     world.write(&array, 1 << 20, &[1; 4096]).expect_err("the engine's own error");
@@ -346,7 +346,7 @@ fn a_rebuild_goes_on_beside_it() {
     assert_eq!(world.read(&array, 0, 1 << 20).expect("it reads"), bytes);
 }
 
-/// Polls nothing: for the sake of those who watch.
+/// Polls nothing: for callers that only watch the completion.
 #[test]
 fn an_acknowledgement_needs_no_turn_of_the_array() {
     let (world, array) = raid5();

@@ -1,4 +1,4 @@
-//! An array keeps the contract of a disk: the same suite that every other disk passes.
+//! An array keeps the contract of a disk: it passes the same suite as every other disk.
 
 mod world;
 
@@ -27,7 +27,7 @@ fn every_level_keeps_the_contract_healthy_and_degraded() {
         for (lost, cache) in (0..2).flat_map(|lost| modes.map(|cache| (lost, cache))) {
             let mut world = World::new(members, 24 << 20);
             world.host.cache = cache;
-            // Little enough that writers wait for room.
+            // So little that writers wait for room.
             world.host.bounds.cache_bytes = 256 << 10;
             let chunk = match level {
                 Level::Raid1 | Level::Linear => 0,

@@ -1,5 +1,5 @@
-//! Damage on disks: bad sectors where nothing of the array lies cost nothing, and of images whose
-//! checksums are right and whose numbers are not nothing is trusted.
+//! Damage on disks: bad sectors outside the array's data cost nothing, and structures with right
+//! checksums but wrong numbers are not trusted.
 
 mod world;
 
@@ -84,7 +84,7 @@ fn records_of_a_row_that_differ_in_length_are_no_panic() {
     let (at, batch) = batches.max_by_key(|(_, b)| b.header.sequence).expect("it was logged");
     let mut record = batch.entries[0].record;
     assert!(record.syndrome == Syndrome::Q && record.len == 8192 && record.partial);
-    // The same batch, with a record of half the row, in the last place of the zone.
+    // The same batch with a record of half the row, at the last place of the zone.
     record.len = 512;
     (record.checked, record.checksummed) = (false, false);
     let payload = [7_u8; 512];
@@ -98,8 +98,8 @@ fn records_of_a_row_that_differ_in_length_are_no_panic() {
     let _ = world.assemble(0..5, &Options::default()).map(drop);
 }
 
-/// A batch whose checksum is right was written completely. If it does not parse, what it says is
-/// unknown, and may matter: such a log is damaged, and not one without that batch.
+/// A batch with a right checksum was written completely. If it does not parse, its records are
+/// unknown and may be needed. Such a log is damaged; the reader must not skip the batch.
 #[test]
 fn a_whole_batch_that_does_not_parse_is_a_damaged_log() {
     let layout = Layout::default_for(Level::Raid5, 4);
@@ -124,7 +124,7 @@ fn a_whole_batch_that_does_not_parse_is_a_damaged_log() {
     let (at, batch) = newest.expect("it was logged");
     let used = batch.bytes as usize;
     let bytes = &mut zone[at..at + used];
-    // The count of data indices of its first record, as no writer makes it.
+    // An impossible number of data indices in its first record.
     bytes[64 + 22..64 + 24].fill(0xff);
     bytes[60..64].fill(0);
     let crc = parity::crc32c(0, bytes);
@@ -140,7 +140,7 @@ fn a_whole_batch_that_does_not_parse_is_a_damaged_log() {
     assert!(complete.notes.iter().any(says), "{:?}", complete.notes);
 }
 
-/// Each zone costs a look at it.
+/// Each zone costs a read.
 #[test]
 fn zones_of_nothing_are_not_looked_at_one_by_one() {
     let (world, array) = raid6();
@@ -161,7 +161,7 @@ fn zones_of_nothing_are_not_looked_at_one_by_one() {
     assert!(array.status().unsynced_bytes > 0, "a log of nothing is trusted");
 }
 
-/// A sector that no superblock of the array lies in cannot be read: in the data, near the end.
+/// An unreadable sector without a superblock of the array: in the data, near the end.
 #[test]
 fn a_bad_sector_at_the_end_of_the_data_costs_no_member() {
     let world = World::new(3, 8 << 20);
@@ -188,7 +188,7 @@ fn a_bad_sector_at_the_end_of_the_data_costs_no_member() {
     assert!(array.status().slots.iter().all(|slot| slot.state == SlotState::InSync));
 }
 
-/// No superblock tells of a bad block: there is nothing in the list that could be missed.
+/// No superblock mentions a bad block: the list has nothing to lose.
 #[test]
 fn a_bad_sector_in_a_list_of_nothing_costs_no_member() {
     let world = World::new(4, 8 << 20);

@@ -1,4 +1,4 @@
-//! Creating arrays: what is planned, what is written, what is refused; mdadm reads the result.
+//! Creating arrays: plans, written bytes, refusals; mdadm reads the result.
 
 use std::cell::{Cell, RefCell};
 use std::fs;
@@ -18,11 +18,11 @@ use metadata::examine::examine;
 
 const MIB: u64 = 1 << 20;
 
-/// A disk in memory that remembers where it was written, and can fail.
+/// A disk in memory that records its writes and can fail.
 struct Watched {
     mem: MemDisk,
     written: RefCell<Vec<Range<u64>>>,
-    /// So many more writes and flushes succeed.
+    /// The number of writes and flushes that still succeed.
     patience: Cell<usize>,
 }
 
@@ -274,8 +274,8 @@ fn a_plan_tells_what_is_not_used_and_warns() {
     says(&plan.warnings[0], &["disk1", "8 MiB stay unused"]);
 }
 
-/// The judge is the real program (Debian package `mdadm`): a missing one is a failure, never a
-/// skip.
+/// The judge is the real program (Debian package `mdadm`): if it is missing, the test fails and is
+/// not skipped.
 #[test]
 fn mdadm_reads_what_is_created() {
     let levels = [

@@ -1,9 +1,9 @@
-//! A flush that fails takes with it all that its member wrote since the last one. Whoever sends it,
-//! and whatever the next flush says: nobody may rely on those bytes, and no bit of the write-intent
-//! bitmap may be cleared for them.
+//! A failed flush loses every write of its member since the last flush. Whichever part of the
+//! engine sends it, and whatever the next flush returns: these writes must never count as durable,
+//! and no bit of the write-intent bitmap may be cleared for them.
 //!
-//! The disks here do as operating systems do: what was written is lost, the error is told once, and
-//! the next flush succeeds.
+//! The disks here behave like operating systems: the writes are lost, the error is reported once,
+//! and the next flush succeeds.
 
 mod world;
 
@@ -40,8 +40,8 @@ fn world(level: Level, members: usize, spares: usize) -> World {
     world
 }
 
-/// Writes, flushes, and gives every part of the engine that flushes its reason to. What it gives
-/// back was flushed, or the array says that it is clean.
+/// Writes, flushes, and gives every part of the engine a reason to flush. The returned content was
+/// flushed, or the array is marked clean.
 fn live(world: &World, array: &Array) -> Vec<u8> {
     let mut content = vec![0; 1 << 20];
     let mut write = |at: usize, len: usize, salt: u8| {
@@ -54,7 +54,7 @@ fn live(world: &World, array: &Array) -> Vec<u8> {
     write(0, 512 << 10, 1);
     flush();
     write(64 << 10, 256 << 10, 2);
-    // The regions are given back, and their bits cleared.
+    // The regions are released, and their bits cleared.
     world.sleep(array, 3 * linger);
     write(8 << 10, 4096, 3);
     // The array is marked clean.
@@ -62,7 +62,7 @@ fn live(world: &World, array: &Array) -> Vec<u8> {
     write(600 << 10, 64 << 10, 4);
     write(12 << 10, 512, 5);
     flush();
-    // While one waits for its region to be given back, another flushes.
+    // While one region waits for its release, another is flushed.
     write(300 << 10, 8192, 6);
     world.sleep(array, linger);
     write(0, 4096, 7);
@@ -72,7 +72,7 @@ fn live(world: &World, array: &Array) -> Vec<u8> {
     content
 }
 
-/// Every flush of a disk fails once, in the n-th run the n-th.
+/// One flush of a disk fails: in the n-th run the n-th.
 #[test]
 fn whichever_flush_fails_nothing_that_was_flushed_is_lost_and_no_bit_with_it() {
     let mut runs = 0;
@@ -109,8 +109,7 @@ fn whichever_flush_fails_nothing_that_was_flushed_is_lost_and_no_bit_with_it() {
     assert!(runs > 200, "{runs}");
 }
 
-/// The member comes back with what it has, and gets what it lacks; then it has to do without one
-/// of the others.
+/// The member returns with its contents and gets the missing ones; then one of the others is lost.
 fn come_back(world: &World, victim: usize, failed: bool, content: &[u8], what: &str) {
     let array = world.start();
     let missing = array.status().slots[victim].state == SlotState::Missing;
@@ -177,14 +176,14 @@ fn two_members_that_fail_a_flush_at_once_are_borne_by_raid6_and_break_raid5_and_
             continue;
         }
         assert_eq!(array.status().mode, Mode::Broken, "{level}");
-        // The disks would say yes now. It would be a lie, and is not told.
+        // The disks would report success now, which would be false.
         for _ in 0..2 {
             let flushed = world.run(&array, array.submit(Op::flush()));
             flushed.result.expect_err("what was written may be gone");
         }
         world.sleep(&array, 5 * world.host.bounds.region_linger);
         let _ = world.run(&array, array.stop());
-        // Whoever starts it again finds it as after a crash: what was being written is synced.
+        // The next start finds the state after a crash: interrupted ranges are synced.
         let array = world.start();
         assert!(!array.status().clean && array.status().unsynced_bytes > 0, "{level}");
         world.until(&array, |status| status.unsynced_bytes == 0 && whole(status));
@@ -237,8 +236,8 @@ fn a_flush_that_hangs_is_one_that_failed() {
     }
 }
 
-/// A flush takes the writes of all with it, and is told of late; another one would succeed at once:
-/// it is not sent.
+/// A failing flush loses the writes of all shards and reports late. Another flush would succeed at
+/// once: it must not be sent.
 fn nobody_flushes_meanwhile(shards: usize, clean_delay: Duration) {
     let mut world = world(Level::Raid5, 4, 0);
     world.host.shards = shards;
@@ -252,7 +251,7 @@ fn nobody_flushes_meanwhile(shards: usize, clean_delay: Duration) {
     world.flush(&array);
     let linger = world.host.bounds.region_linger;
     world.sleep(&array, 4 * linger);
-    // Regions of two shards, if there are two. The array is awake.
+    // Regions of two shards, if there are two. The array is marked dirty.
     world.write(&array, 0, &content[..512]).expect("healthy");
     let disk = &world.disks[1];
     disk.flush_fails_in.set(Some(0));
@@ -284,7 +283,7 @@ fn nobody_flushes_meanwhile(shards: usize, clean_delay: Duration) {
 
 #[test]
 fn while_the_keepers_flush_fails_no_shard_is_told_that_what_it_wrote_is_durable() {
-    // The keeper flushes to mark the array clean, the shard to give its regions back.
+    // The keeper flushes to mark the array clean, the shard to release its regions.
     nobody_flushes_meanwhile(1, Duration::from_secs(1));
 }
 
@@ -293,8 +292,8 @@ fn while_one_shards_flush_fails_no_other_is_told_that_what_it_wrote_is_durable()
     nobody_flushes_meanwhile(2, Duration::from_secs(3600));
 }
 
-/// An array of disks without caches promises that what is written is durable: it keeps that promise
-/// with a member that joined later, and has one.
+/// An array of disks without caches promises that completed writes are durable. It keeps that
+/// promise after a member with a cache has joined.
 #[test]
 fn a_member_with_a_cache_that_joins_does_not_break_the_promise_of_those_without() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 3)] {

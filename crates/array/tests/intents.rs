@@ -1,5 +1,5 @@
-//! The intent log: a write that was cut leaves every block that it did not touch as it was, members
-//! missing or not; and the log is trusted only if nobody else has run the array since.
+//! The intent log: an interrupted write leaves every block that it did not touch as it was, even
+//! with members missing. The log is trusted only if no other program has run the array since.
 
 mod world;
 
@@ -22,7 +22,7 @@ const SUPERBLOCK: u64 = 4096;
 const BITMAP: u64 = 8192;
 
 /// A RAID 5 of 4 or RAID 6 of 5 with three data chunks in a stripe, at slots 0 to 2 of stripe 0 for
-/// RAID 5, full of a pattern that is durable; and awake.
+/// RAID 5. It is full of a durable pattern and marked dirty.
 fn filled(level: Level, consistency: Option<Consistency>) -> (World, Array) {
     filled_with(level, |new| new.consistency = consistency)
 }
@@ -40,8 +40,8 @@ fn filled_with(level: Level, change: impl Fn(&mut NewArray)) -> (World, Array) {
     (world, array)
 }
 
-/// Records stay in the log for as long as an older one matters: that of a stripe which was flushed
-/// is there too, and a newer one has a part of what its checks are of.
+/// Records stay in the log while an older one is live. So the record of a flushed stripe is still
+/// there, and a newer one covers a part of a checked block.
 #[test]
 fn what_was_durable_stays_though_a_newer_record_has_a_part_of_its_block() {
     for (level, missing) in [(Level::Raid5, vec![1]), (Level::Raid6, vec![1, 2])] {
@@ -72,7 +72,7 @@ fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
     for (level, missing) in [(Level::Raid5, vec![1]), (Level::Raid6, vec![1, 2])] {
         for hung in [0, 3] {
             let (world, array) = filled(level, None);
-            // The data arrives and parity does not, or the other way round.
+            // The data arrives and parity does not, or vice versa.
             let held = &world.disks[holder(&array, hung)];
             held.break_with(Fault::HungFrom(world.data_offset()));
             let write = world.begin(&array, 512, &pattern(512, 8192, 2));
@@ -115,8 +115,8 @@ fn a_log_of_before_somebody_else_ran_the_array_is_ignored() {
         drop(write);
         world.crash(array);
         assert!(world.assemble_without(&[missing]).is_ok(), "the log is good");
-        // As a kernel's session that ended in a crash leaves them: no microseconds, and the event
-        // count may be what it was.
+        // The state after a kernel's session that ended in a crash: no microseconds, and perhaps
+        // the same event count.
         for disk in &world.disks {
             let mut bytes = vec![0; 4096];
             disk.disk.peek(SUPERBLOCK, &mut bytes);
@@ -164,9 +164,9 @@ fn no_data_goes_out_before_the_log_is_durable_and_a_log_that_fails_costs_its_mem
 fn a_row_is_made_right_for_a_block_that_could_not_be_read_just_then() {
     let (world, array) = filled(Level::Raid5, None);
     let (first, second) = (holder(&array, 0), holder(&array, 1));
-    // Two blocks of a row: the second one stays as it is.
+    // Two blocks of a row: the second one keeps its old contents.
     world.disks[second].break_with(Fault::HungFrom(world.data_offset()));
-    // Of stripe 8, whose members are those of stripe 0.
+    // In stripe 8, which has the members of stripe 0.
     let at = 8 * 3 * CHUNK + 4096;
     let both = pattern(at, CHUNK as usize + 4096, 2);
     drop(world.begin(&array, at, &both));
@@ -174,7 +174,7 @@ fn a_row_is_made_right_for_a_block_that_could_not_be_read_just_then() {
     let assembly = world.assemble(0..4, &Options::default()).expect("all are there");
     world.disks[second].break_with(Fault::Hung);
     let array = Array::start(assembly, &world.host);
-    // What is compared later is not waited for.
+    // The comparison in the background must not matter.
     array.set_speed(1, 1);
     let until = world.clock.now() + world.host.bounds.deadline / 2;
     world.run(&array, world.clock.sleep_until(until));
@@ -182,14 +182,14 @@ fn a_row_is_made_right_for_a_block_that_could_not_be_read_just_then() {
     world.disks[second].faults.borrow_mut().clear();
     let found = world.read(&array, at, 4096).expect("it was never lost");
     assert!(found == both[..4096]);
-    // Now that the rows agree any one member may be lost.
+    // The rows agree now, so any one member may be lost.
     world.disks[first].break_with(Fault::Gone);
     let found = world.read(&array, at, 4096).expect("one loss");
     assert!(found == both[..4096], "it is computed from a block that parity knows nothing of");
 }
 
-/// A row that was made right is whole: what was read of it is read again, though the power goes
-/// before anything is written, and a member with it.
+/// A replayed row is whole. A read of it returns the same data again, even if the power fails
+/// before any write, together with a member.
 #[test]
 fn what_was_made_right_and_read_stays_though_its_member_is_lost_in_the_next_crash() {
     for (level, lost) in [(Level::Raid5, vec![1]), (Level::Raid6, vec![0, 1])] {
@@ -197,7 +197,7 @@ fn what_was_made_right_and_read_stays_though_its_member_is_lost_in_the_next_cras
         for &index in &lost {
             world.disks[holder(&array, index)].break_with(Fault::HungFrom(world.data_offset()));
         }
-        // All of a row, of which the members to be lost get nothing.
+        // A write to all of a row that does not reach the members to be lost.
         drop(world.begin(&array, 0, &pattern(0, 3 * CHUNK as usize, 2)));
         world.crash(array);
         world.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
@@ -211,7 +211,7 @@ fn what_was_made_right_and_read_stays_though_its_member_is_lost_in_the_next_cras
     }
 }
 
-/// Between the failure and the record of it the member may take the next batch.
+/// Between the failure and its record the member may write the next batch.
 #[test]
 fn a_log_is_good_though_its_member_failed_to_take_one_batch_of_it() {
     let (world, array) = filled(Level::Raid5, None);
@@ -221,7 +221,7 @@ fn a_log_is_good_though_its_member_failed_to_take_one_batch_of_it() {
     let second = world.begin(&array, 8192, &pattern(8192, 4096, 2));
     assert_eq!(world.disks[parity].is_holding(), 1, "the second batch gathers meanwhile");
     world.disks[parity].faults.borrow_mut().clear();
-    // That the member is lost does not come on record.
+    // The loss of the member is not recorded.
     world.disks[data].break_with(Fault::HungAt(BITMAP));
     world.run(&array, second).result.expect("its batch is whole");
     drop(first);
@@ -237,12 +237,13 @@ fn a_log_is_good_though_its_member_failed_to_take_one_batch_of_it() {
 fn a_block_that_was_cut_and_is_lost_is_an_error_until_it_is_written() {
     let (world, array) = filled(Level::Raid5, None);
     let (second, parity) = (holder(&array, 1), holder(&array, 3));
-    // Two blocks of a row: the second one and parity stay as they are, though both are logged.
+    // Two blocks of a row: the second one and parity keep their old contents, though both are
+    // logged.
     for member in [second, parity] {
         world.disks[member].break_with(Fault::HungFrom(world.data_offset()));
     }
     let row = |index: u64| index * CHUNK + 4096;
-    // What parity says of the second block must not be what is written by chance.
+    // Parity must not yield the new second block by chance.
     let mut both = pattern(row(0), (CHUNK + 4096) as usize, 2);
     both[(CHUNK - 4096) as usize..].fill(0x77);
     let write = world.begin(&array, row(0), &both);
@@ -318,8 +319,8 @@ fn the_log_goes_round_and_what_it_says_is_the_newest() {
     }
 }
 
-/// A batch goes to the log of P's member and to that of Q's. If the power goes when one of them has
-/// it, nothing was written under it: that half of it must not be taken for a row that was cut.
+/// A batch goes to the log of P's member and to that of Q's. If the power fails when only one has
+/// it, its rows were not written: that half must not count as a torn row.
 #[test]
 fn a_batch_that_reached_one_of_two_logs_costs_no_block() {
     for late in [3, 4] {
@@ -339,8 +340,8 @@ fn a_batch_that_reached_one_of_two_logs_costs_no_block() {
     }
 }
 
-/// The same where an older record tells of the row, and the power goes again before that is made
-/// right, when it is on record already who is left out: nobody is taken for one that came later.
+/// The same with an older record of the row, and another power failure before its replay has ended,
+/// but after absent members were recorded as stale. No member counts as a later one.
 #[test]
 fn a_batch_that_reached_one_of_two_logs_costs_no_block_after_a_second_crash() {
     for late in [3, 4] {
@@ -353,7 +354,7 @@ fn a_batch_that_reached_one_of_two_logs_costs_no_block_after_a_second_crash() {
         held.break_with(Fault::HungWrites);
         let write = world.begin(&array, 512, &pattern(512, 8192, 3));
         assert_eq!(held.is_holding(), 1, "the other half of the batch");
-        // Of the row only the data is on its disk.
+        // Of the row, only the data is on its disk.
         world.disks[holder(&array, 0)].keep(data..data + CHUNK);
         let missing = [holder(&array, 1), holder(&array, 2)];
         drop(write);
@@ -373,9 +374,9 @@ fn a_batch_that_reached_one_of_two_logs_costs_no_block_after_a_second_crash() {
     }
 }
 
-/// A member is missing, and another one's log cannot be read, or was overwritten: it goes as well,
-/// and the logs of the others tell enough. Where the level cannot do without it nobody knows what
-/// it would have told.
+/// A member is missing, and the log of another is unreadable or overwritten: that one counts as
+/// lost, and the logs of the others suffice. If the level cannot work without it, its records are
+/// unknown.
 #[test]
 fn a_log_that_cannot_be_read_is_that_of_a_lost_member() {
     let unread = [(Level::Raid6, 3), (Level::Raid6, 4), (Level::Raid5, 3)];
@@ -423,14 +424,13 @@ fn a_log_that_cannot_be_read_is_that_of_a_lost_member() {
     }
 }
 
-/// What was logged while Q's member was missing has one syndrome, and stays in the log until a
-/// newer batch says that it is done with. Two members that are lost after Q was made anew cost
-/// nothing.
+/// A record from the time when Q's member was missing has one syndrome. It stays in the log until a
+/// newer batch marks it as released. The loss of two members after Q's rebuild costs nothing.
 #[test]
 fn a_record_from_before_its_q_was_made_costs_no_block() {
     let (mut world, array) = filled(Level::Raid6, None);
     world.crash(array);
-    // It does not become quiet, and let go of what it has logged, between one step and the next.
+    // The array must not become clean and release its records between two steps.
     let bounds = &mut world.host.bounds;
     (bounds.region_linger, bounds.clean_delay) =
         (Duration::from_secs(900), Duration::from_secs(900));
@@ -452,7 +452,7 @@ fn a_record_from_before_its_q_was_made_costs_no_block() {
     assert!(found == wanted);
 }
 
-/// A RAID 5 whose log goes round after 256 KiB, with units as long as a chunk.
+/// A RAID 5 whose log wraps around after 256 KiB, with units as long as a chunk.
 fn with_small_log(chunk: u64) -> (World, Array) {
     let (mut world, array) = filled_with(Level::Raid5, |new| {
         (new.chunk_bytes, new.checksums) = (chunk, Some(false));
@@ -463,9 +463,9 @@ fn with_small_log(chunk: u64) -> (World, Array) {
     (world, array)
 }
 
-/// The log goes round: a large batch is written where batches lay that are done with. The power
-/// goes in the middle of it, and takes them; what is left says that they are done with, wherever
-/// the batch lay.
+/// The log wraps around: a large batch is written over released ones. The power fails in the middle
+/// of that and destroys them. The remaining batches show that they were released, wherever the
+/// large one lies.
 #[test]
 fn a_batch_that_is_torn_over_old_ones_leaves_a_log_that_is_whole() {
     const LARGE: u64 = 128 << 10;
@@ -506,8 +506,8 @@ fn a_batch_that_is_torn_over_old_ones_leaves_a_log_that_is_whole() {
     }
 }
 
-/// The same, where it was another member's log that got the batch which says that the old one is
-/// done with: what is left on this member does not.
+/// The same, but the batch that marks the old one as released is in another member's log. The
+/// remaining batches on this member do not show it.
 #[test]
 fn what_is_done_with_is_so_whichever_log_says_it() {
     const LARGE: u64 = 128 << 10;
@@ -516,7 +516,7 @@ fn what_is_done_with_is_so_whichever_log_says_it() {
         let (world, array) = with_small_log(LARGE);
         let [first, second, third] = [1, 2, 3].map(|number| number * 4 * 3 * LARGE);
         let [data, other, parity] = [0, 1, 3].map(|index| holder(&array, index));
-        // What is logged for the first one is no zeros.
+        // The first write logs something other than zeros.
         let beside = first + LARGE;
         world.write(&array, beside, &pattern(beside, LEN, 4)).expect("healthy");
         world.disks[data].break_with(Fault::HungFrom(world.data_offset()));
@@ -546,8 +546,8 @@ fn what_is_done_with_is_so_whichever_log_says_it() {
     }
 }
 
-/// The log says of a stripe that it was written, and then that it became zeros; a member that has
-/// come since knows nothing of either. That is no sign of a record that a crash has torn.
+/// The log has a write of a stripe, and then its zeroing; a member that joined later has neither
+/// record. That does not prove that a crash tore a record.
 #[test]
 fn a_member_that_came_later_need_not_have_what_was_logged_before() {
     for policy in [Consistency::Intent, Consistency::Journal] {
@@ -573,8 +573,8 @@ fn a_member_that_came_later_need_not_have_what_was_logged_before() {
     }
 }
 
-/// A member is lost under a write while the array is being made read-only: what has begun ends, and
-/// its record is done with.
+/// A member is lost during a write while the array becomes read-only: the write ends, and its
+/// record is released.
 #[test]
 fn a_write_under_way_is_finished_though_the_array_takes_no_more() {
     for checksums in [false, true] {
@@ -599,8 +599,8 @@ fn a_write_under_way_is_finished_though_the_array_takes_no_more() {
     }
 }
 
-/// A write of a whole chunk was cut, and members cannot read one block each, none of them in the
-/// row of another: what nobody wrote is there.
+/// A write of a whole chunk was interrupted, and members have one unreadable block each, in
+/// different rows: unwritten blocks keep their contents.
 #[test]
 fn blocks_that_cannot_be_read_cost_no_other_ones_of_a_row_that_was_cut() {
     for level in [Level::Raid5, Level::Raid6] {
@@ -632,8 +632,8 @@ fn blocks_that_cannot_be_read_cost_no_other_ones_of_a_row_that_was_cut() {
     }
 }
 
-/// A crash costs more blocks than the array can list, of a member that cannot be read just then:
-/// what is written there in their place is no data.
+/// A crash costs more blocks than the array can list, on a member that is unreadable just then. The
+/// filler written in their place is never returned as data.
 #[test]
 fn what_a_crash_has_cost_is_never_read_however_much_it_is() {
     let mut world = World::new(4, 24 << 20);
@@ -667,9 +667,9 @@ fn what_a_crash_has_cost_is_never_read_however_much_it_is() {
     assert!(listed > 2000 && lost > listed, "{lost} blocks, {listed} of them in the list");
 }
 
-/// Two writes lie in one 4 KiB of one member. The older one is slow: the newer one is flushed
-/// before it lands. A third write, beside the older one in its row, is logged though that is not
-/// durable.
+/// Two writes lie in one 4 KiB block of one member. The older one is slow, and the newer one is
+/// flushed before it lands. A third write, beside the older one in its row, is logged though that
+/// is not durable.
 #[test]
 fn a_newer_batch_that_is_durable_does_not_hide_an_older_one_that_is_not() {
     for level in [Level::Raid5, Level::Raid6] {
@@ -687,7 +687,7 @@ fn a_newer_batch_that_is_durable_does_not_hide_an_older_one_that_is_not() {
         let mut old = vec![0; 512];
         first.disk.peek(data, &mut old);
 
-        // A: on its way to its member.
+        // A: in flight to its member.
         first.break_with(Fault::HungAt(data));
         let slow = world.begin(&array, 0, &pattern(0, 512, 2));
         assert_eq!(first.is_holding(), 1);
@@ -702,7 +702,7 @@ fn a_newer_batch_that_is_durable_does_not_hide_an_older_one_that_is_not() {
         world.write(&array, CHUNK, &pattern(CHUNK, 512, 2)).expect("healthy");
         let durable = first.flushes.get() > flushes;
 
-        // The power goes, and a member with it. What A wrote is lost unless it was flushed.
+        // The power fails, and a member with it. A is lost unless it was flushed.
         world.crash(array);
         if !durable {
             first.disk.poke(data, &old);
@@ -714,8 +714,8 @@ fn a_newer_batch_that_is_durable_does_not_hide_an_older_one_that_is_not() {
     }
 }
 
-/// The log is full and somebody waits for room: batches go out that tell of nothing but that. One
-/// of them is under way when its member is failed: it may land over a newer one.
+/// The log is full and a write waits for room: empty batches go out to record released space. One
+/// of them is in flight when its member is failed: it may land over a newer one.
 #[test]
 fn a_batch_that_is_on_its_way_keeps_a_member_from_coming_back() {
     let mut world = World::new(4, 8 << 20);
@@ -727,7 +727,7 @@ fn a_batch_that_is_on_its_way_keeps_a_member_from_coming_back() {
     let array = world.start();
     world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
     world.flush(&array);
-    // It holds neither data that is written now, nor its parity: what it gets are such batches.
+    // It holds neither the data that is written now nor its parity: it gets only empty batches.
     let slot = holder(&array, 2);
     let back = &world.disks[slot];
     let log = map_of(back).private_parts().expect("room").log;

@@ -1,5 +1,5 @@
-//! The journal on a device of its own: a crash costs nothing while it is there; when it is lost the
-//! array goes on; and no log is trusted that is not the last session's.
+//! The journal on a device of its own. While it is there, a crash costs nothing. After its loss the
+//! array continues. Only the log of the last session is trusted.
 
 mod world;
 
@@ -24,8 +24,8 @@ fn new(name: &str, level: Level, members: usize) -> NewArray {
     NewArray { zeroed: true, consistency, ..NewArray::new(name, layout, CHUNK) }
 }
 
-/// A RAID 5 of 4 or RAID 6 of 5, with three data chunks in a stripe, and a journal device, full of
-/// a pattern that is durable; and awake.
+/// A RAID 5 of 4 or RAID 6 of 5 with three data chunks in a stripe and a journal device. It is full
+/// of a durable pattern and marked dirty.
 fn filled(level: Level) -> (World, Array) {
     let members = if level == Level::Raid6 { 5 } else { 4 };
     let world = World::new(members + 1, 8 << 20);
@@ -49,7 +49,7 @@ fn refusal(world: &World, missing: &[usize]) -> String {
     world.assemble_without(missing).map(drop).expect_err("it is refused").to_string()
 }
 
-/// A crash in the middle of a write of two blocks of a row, of which `hung` has not arrived.
+/// A crash in the middle of a write of two blocks of a row; the write to `hung` has not arrived.
 fn cut(level: Level, hung: usize) -> (World, Vec<usize>) {
     let (world, array) = filled(level);
     let held = &world.disks[holder(&array, hung)];
@@ -105,7 +105,7 @@ fn without_the_device_a_crash_is_what_it_is_with_a_bitmap() {
     let array = Array::start(whole, &world.host);
     assert_eq!(used(&array), JournalUse::Away);
     world.until(&array, |status| status.unsynced_bytes == 0);
-    // From now on the log is the members'.
+    // From now on the log is on the members.
     world.disks[holders[0]].break_with(Fault::HungFrom(world.data_offset()));
     let write = world.begin(&array, 512, &pattern(512, 4096, 3));
     drop(write);
@@ -126,7 +126,7 @@ fn a_device_that_fails_costs_a_barrier_and_the_log_goes_on_on_the_members() {
         let lost = array.log().since(0).iter().filter(|e| e.kind == EventKind::JournalLost).count();
         assert_eq!(lost, 1, "{fault:?}");
         assert_eq!(array.status().redundancy_left, 1);
-        // What is cut now is made right from the members.
+        // A row torn now is replayed from the members.
         let (first, second) = (holder(&array, 0), holder(&array, 1));
         world.disks[first].break_with(Fault::HungFrom(data));
         let write = world.begin(&array, 4096, &pattern(4096, 4096, 3));
@@ -168,7 +168,7 @@ fn an_old_copy_of_the_device_is_no_log() {
 #[test]
 fn the_session_of_before_counts_until_a_member_names_the_next() {
     let (world, holders) = cut(Level::Raid5, 0);
-    // The next life begins its session on the device, and dies before the members know.
+    // The next process begins its session on the device, and dies before the members record it.
     let array = world.start_without(&[]);
     for member in 0..4 {
         world.disks[member].break_with(Fault::HungWrites);
@@ -200,7 +200,7 @@ fn a_device_that_was_away_is_back_at_the_next_start() {
     world.run(&array, array.stop()).expect("in order");
 }
 
-/// What was read of a row that was cut stays, though the device comes back that tells otherwise.
+/// A row that was read after a crash keeps its contents, though the device returns with other ones.
 #[test]
 fn a_device_that_was_away_after_a_crash_is_not_trusted_when_it_is_back() {
     for level in [Level::Raid5, Level::Raid6] {
@@ -300,8 +300,8 @@ fn a_row_whose_parity_is_lost_is_not_taken_back_to_what_was_logged_before() {
     assert!(world.read(&array, 0, 4096).expect("its member is there") == pattern(0, 4096, 4));
 }
 
-/// What is written while its parity's member is missing is on the device too; parity is made of it
-/// when a spare has come, and then counts.
+/// Writes while their parity's member is missing are on the device too. A spare then gets new
+/// parity, which is valid.
 #[test]
 fn parity_that_was_made_since_counts_though_a_record_tells_of_none() {
     let (mut world, array) = filled(Level::Raid5);

@@ -17,7 +17,7 @@ use world::{FaultyDisk, World, map_at, pattern, whole};
 const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
 
-/// Arrays that differ in what they keep before the data: an array, and how many members.
+/// Arrays with different structures before the data, and their numbers of members.
 fn arrays() -> Vec<(NewArray, usize)> {
     let mut all = Vec::new();
     let levels = [(Level::Raid1, 3), (Level::Raid5, 3), (Level::Raid6, 4), (Level::Raid10, 4)];
@@ -72,7 +72,7 @@ fn take_place(world: &mut World, new: &NewArray, disk: Rc<FaultyDisk>, what: &st
     world.run(&array, array.stop()).expect("in order");
 }
 
-/// What a log of a new member has at least.
+/// The smallest log of a new member.
 const NEW_LOG: u64 = layout::private::NEW_LOG_BYTES;
 
 fn create(world: &World, new: &NewArray) {
@@ -99,7 +99,7 @@ fn a_disk_of_any_larger_size_takes_a_members_place() {
     }
 }
 
-/// The room that is needed is that of the array, not of the disk; and not more of it.
+/// The required size is that of the array's data, not that of the old disk.
 #[test]
 fn the_smallest_disk_that_holds_a_members_data_fits() {
     for (new, count) in arrays() {
@@ -109,7 +109,7 @@ fn the_smallest_disk_that_holds_a_members_data_fits() {
         create(&world, &new);
         let map = map_at(&world.disks[0], new.version);
         let around = 20 * MIB - map.data_bytes();
-        // 1.0 wants some blocks more, since its superblock lies at a multiple from the end.
+        // 1.0 needs some blocks more, since its superblock has a fixed distance from the end.
         let least = around + 8 * MIB + if new.version == Version::V1_0 { 64 * KIB } else { 0 };
         let array = world.start();
         let small = FaultyDisk::new(8 * MIB) as Rc<dyn Disk>;
@@ -120,7 +120,7 @@ fn the_smallest_disk_that_holds_a_members_data_fits() {
     }
 }
 
-/// Members of very different sizes from the start, and disks of all these sizes in their place.
+/// Members of very different sizes, and disks of all these sizes as replacements.
 #[test]
 fn members_of_different_sizes_can_be_replaced_by_each_others_sizes() {
     for (new, count) in arrays() {

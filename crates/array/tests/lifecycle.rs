@@ -101,7 +101,7 @@ fn a_read_error_is_repaired_in_place_and_the_member_stays() {
             event.kind == EventKind::Repaired && event.text.contains(" of its disk rewritten")
         });
         assert!(told, "{level}: {events:?}");
-        // What no client reads (parity, another copy) is found and repaired by a scrub.
+        // Blocks that no client reads (parity, another copy) are checked and repaired by a scrub.
         array.scrub(true).expect("nothing else runs");
         world.until(&array, |status| status.last_scrub.is_some());
         for disk in &world.disks[..2] {
@@ -142,7 +142,7 @@ fn a_member_that_does_not_answer_is_lost_by_its_deadline() {
     world.write(&array, 0, &bytes).expect("survived");
     assert_eq!(array.status().slots[2].state, SlotState::Missing);
     assert!(world.disks[2].is_holding() > 0);
-    // What was held lands late: nobody looks there any more.
+    // The held writes land late, when no read goes there any more.
     world.disks[2].release();
     assert_eq!(world.read(&array, 0, bytes.len()).expect("degraded"), bytes);
 }
@@ -151,7 +151,7 @@ fn a_member_that_does_not_answer_is_lost_by_its_deadline() {
 fn different_rows_of_one_stripe_are_written_at_once_and_the_same_row_one_after_the_other() {
     let world = world(Level::Raid5, 4, 0);
     let array = world.start();
-    // The array is awake and the region marked: no superblock is written below.
+    // The array is dirty and the region's bit set: no superblock is written below.
     world.write(&array, 0, &pattern(0, 512, 0)).expect("healthy");
     world.disks.iter().for_each(|disk| disk.break_with(Fault::Hung));
     let chunk = 16u64 << 10;
@@ -199,7 +199,7 @@ fn replace_copies_while_the_old_member_serves() {
 
 #[test]
 fn what_was_read_after_a_crash_stays_when_a_copy_takes_the_slot() {
-    // Without the last member the row that is cut has no parity, and nothing of it is logged.
+    // Without the last member the interrupted row has no parity, and is not logged.
     for (level, members, gone) in [
         (Level::Raid0, 3, None),
         (Level::Raid1, 2, None),
@@ -216,13 +216,13 @@ fn what_was_read_after_a_crash_stays_when_a_copy_takes_the_slot() {
         *copy.clock.borrow_mut() = Some(Rc::clone(&world.clock));
         copy.delay.set(Duration::from_millis(10));
         world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare and a whole slot");
-        // What is written next was copied, and a checkpoint says so.
+        // The next write goes to a range that was copied, by a checkpoint.
         let done = |status: &array::Status| status.job.as_ref().map_or(0, |job| job.done_bytes);
         world.until(&array, |status| done(status) >= 1 << 20);
         if let Some(gone) = gone {
             world.run(&array, array.fail(MemberId(gone))).expect("one may go");
         }
-        // It reaches the member, and not its copy.
+        // It reaches the member, but not its replacement.
         copy.break_with(Fault::HungWrites);
         let write = world.begin(&array, 0, &pattern(0, 4096, 2));
         drop(write);
@@ -237,7 +237,7 @@ fn what_was_read_after_a_crash_stays_when_a_copy_takes_the_slot() {
     }
 }
 
-/// No log tells of a row whose parity is missing, and no bit of it is cleared.
+/// The log has no record of a row without parity, and its bit stays set.
 #[test]
 fn a_copy_counts_no_further_than_to_what_was_cut_without_parity() {
     let mut world = world(Level::Raid5, 4, 1);
@@ -272,7 +272,7 @@ fn a_copy_counts_no_further_than_to_what_was_cut_without_parity() {
     assert!(world.read(&array, 0, 4096).expect("copied") == read, "it has changed");
 }
 
-/// A power cut could leave garbage of it, and other blocks of its row may be lost by then.
+/// A power failure could leave garbage of it, and other blocks of its row may be lost by then.
 #[test]
 fn replay_writes_no_block_that_nobody_wrote_though_its_copy_is_given_it() {
     let world = world(Level::Raid5, 4, 1);
@@ -316,7 +316,7 @@ fn a_crash_while_a_copy_takes_the_slot_leaves_the_array_one_of_the_two() {
         world.run(&array, world.clock.sleep_until(until));
         assert!(world.disks[slow].is_holding() > 0, "it got as far as the superblocks");
         world.crash(array);
-        // Of parity, one more may be lost.
+        // With parity, one more member may be lost.
         let there = (0..=members).filter(|&disk| level == Level::Raid0 || disk != 2);
         let options = Options { degraded: true, ..Options::default() };
         let assembly = world.assemble(there, &options).expect("all of slot 0 is there");
@@ -398,7 +398,7 @@ fn a_flush_does_not_cover_a_write_that_ends_after_it_was_sent() {
     world.write(&array, 0, &[1; 512]).expect("healthy");
     world.flush(&array);
     world.disks.iter().for_each(|disk| disk.delay.set(std::time::Duration::from_millis(1)));
-    // A whole stripe: nothing is read first, so the flush is sent while the writes are under way.
+    // A whole stripe: nothing is read first, so the flush is sent while the writes are in flight.
     let stripe = vec![2; array.geometry().stripe_bytes() as usize];
     let write = array.submit(Op::write(0, world.pool.copy_of(&stripe).freeze()));
     let early = array.submit(Op::flush());
@@ -424,7 +424,7 @@ fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
     let lost = world.read(&array, 0, 4096).expect_err("its row has lost two");
     assert!(matches!(lost.kind(), ErrorKind::Medium { .. }), "{lost}");
     world.read(&array, 0, 4096).expect_err("told only once in a second");
-    // It is told, and status says who lost how much.
+    // It is reported, and the status has the lost bytes.
     let told = |kind: EventKind| {
         let events = array.log().since(0).into_iter().filter(move |event| event.kind == kind);
         events.map(|event| event.text).collect::<Vec<_>>()
@@ -442,7 +442,7 @@ fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
     assert!(text.contains(&format!("4096 bytes at offset {at} of its disk")), "{text}");
     let rest = world.read(&array, 1 << 17, 1 << 19).expect("all else was rebuilt");
     assert_eq!(rest, bytes[1 << 17..(1 << 17) + (1 << 19)]);
-    // Whole stripes written anew are good again, on every member, also after a restart.
+    // Whole stripes written again are good, on every member, also after a restart.
     world.write(&array, 0, &bytes).expect("nothing need be read");
     assert_eq!(world.read(&array, 0, 1 << 20).expect("written anew"), bytes);
     assert_eq!(bad(&array.status()), 0);
@@ -452,7 +452,7 @@ fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
     assert_eq!(world.read(&array, 0, 1 << 20).expect("degraded"), bytes);
 }
 
-/// Mail that is some turns on its way.
+/// Mail that is delivered some turns late.
 struct SlowMail {
     mail: io::mailbox::LocalMailbox<Message>,
     held: RefCell<Vec<Message>>,
@@ -484,8 +484,7 @@ impl Mailbox<Message> for SlowMail {
     }
 }
 
-/// A checkpoint of a rebuild does not say of a block that it is there before the list says that it
-/// is lost.
+/// A checkpoint of a rebuild must not cover a lost block before the bad-block list has it.
 #[test]
 fn a_crash_after_a_checkpoint_finds_what_was_lost_before_it_on_the_list() {
     // With a bitmap, its header would be written first.
@@ -503,7 +502,7 @@ fn a_crash_after_a_checkpoint_finds_what_was_lost_before_it_on_the_list() {
     let bytes = pattern(0, 1 << 20, 12);
     world.write(&array, 0, &bytes).expect("healthy");
     let at = lost * (16 << 10);
-    // The last one of its unit.
+    // The last block of its unit.
     let offset = world.data_offset() + at + (12 << 10);
     world.disks[0].break_with(Fault::Unreadable { offset, len: 512 });
     world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
@@ -526,7 +525,8 @@ fn a_crash_after_a_checkpoint_finds_what_was_lost_before_it_on_the_list() {
     assert!(read == bytes[at as usize..][..len], "nothing else has been lost");
 }
 
-/// The same on a mirror: what the new member held there before is never read, all else is whole.
+/// The same on a mirror: the new member's old contents there are never read; everything else is
+/// whole.
 #[test]
 fn what_the_last_copy_could_not_give_is_an_error_on_the_new_member() {
     let world = world(Level::Raid1, 2, 1);
@@ -590,8 +590,7 @@ fn what_was_written_without_parity_is_synced_at_the_next_start() {
     assert_eq!(world.read(&array, 0, 1 << 20).expect("from parity"), bytes);
 }
 
-/// Says no to everything after the first few decisions, as a store does where another host was
-/// faster.
+/// Refuses everything after the first few decisions, as a store does where another host was faster.
 struct Rival(std::cell::Cell<u32>);
 
 impl Decisions for Rival {
@@ -616,7 +615,7 @@ fn whoever_is_overtaken_writes_no_more() {
     assert_eq!(world.disks.iter().map(|disk| disk.writes.get()).sum::<u64>(), written);
 }
 
-/// Grants no mark.
+/// Grants no bit.
 struct Never;
 
 impl Intent for Never {
@@ -640,7 +639,7 @@ fn nothing_is_written_where_the_intent_is_not_durable() {
     assert_eq!(world.read(&array, 0, 512).expect("reading needs no mark"), [0; 512]);
 }
 
-/// Where on a disk these bytes lie.
+/// The place of these bytes on a disk.
 fn find(world: &World, disk: usize, bytes: &[u8]) -> Option<(usize, u64)> {
     let mut block = vec![0; bytes.len()];
     (0..MEMBER_BYTES - bytes.len() as u64).step_by(4096).find_map(|at| {
@@ -673,9 +672,9 @@ fn a_walk_for_one_member_says_nothing_of_the_next_in_its_slot() {
     world.run(&array, array.stop()).expect("clean");
     let array = world.start();
     world.run(&array, array.fail(MemberId(0))).expect("one may go");
-    // The old member, which will come back, misses this.
+    // The old member, which will return, misses this.
     world.write(&array, 0, &[7; 4096]).expect("degraded");
-    // The walk for a spare passes it, and takes a long rest there.
+    // The walk for a spare passes this range, and then stays there for long.
     array.set_speed(1024, 1024);
     let spare = world::FaultyDisk::new(MEMBER_BYTES) as Rc<dyn Disk>;
     let spare = world.run(&array, array.add(spare, "spare")).expect("it is large enough");
@@ -690,7 +689,8 @@ fn a_walk_for_one_member_says_nothing_of_the_next_in_its_slot() {
     assert_eq!(world.read(&array, 0, 4096).expect("one is left"), [7; 4096]);
 }
 
-/// A flush covers what was answered before it was sent: what was under way then needs another.
+/// A flush covers writes completed before it was sent. Writes in flight at that time need another
+/// one.
 #[test]
 fn a_write_under_way_at_one_flush_is_covered_by_the_next() {
     let world = World::new(2, 8 << 20);
@@ -709,7 +709,7 @@ fn a_write_under_way_at_one_flush_is_covered_by_the_next() {
     assert_eq!(world.disks[0].flushes.get(), before + 1, "the write is not durable yet");
 }
 
-/// A least speed of 0 and a client that came by once.
+/// A minimum speed of 0, and a client with a single request.
 #[test]
 fn a_job_goes_on_when_clients_are_gone() {
     for min in [1 << 20, 0] {
@@ -723,7 +723,7 @@ fn a_job_goes_on_when_clients_are_gone() {
         });
         let array = world.start();
         array.set_speed(min, u64::MAX);
-        // One client reads once, slowly, then goes.
+        // One client reads once, slowly, then ends.
         world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(500)));
         let read = array.submit(Op::read(0, world.pool.take(4096)));
         world.sleep(&array, Duration::from_micros(1));
@@ -738,8 +738,8 @@ fn a_job_goes_on_when_clients_are_gone() {
     }
 }
 
-/// A disk that was away has missed what the bitmap says, and comes back by it. One that has lost
-/// bytes has lost more than that: it must be rebuilt in full, after a restart too.
+/// A disk that was away missed the writes that the bitmap covers, and returns by it. A truncated
+/// one lacks more: it must be rebuilt in full, after a restart too.
 #[test]
 fn a_member_that_has_lost_bytes_does_not_come_back_by_the_bitmap() {
     let raid5 = Layout::default_for(Level::Raid5, 3);

@@ -1,4 +1,4 @@
-//! Another policy against the write hole, and members that have not seen the change.
+//! Changes of the crash-consistency policy, and members that missed the change.
 
 mod world;
 
@@ -15,7 +15,7 @@ use metadata::create::NewArray;
 
 use world::{Fault, World, map_of, pattern, whole};
 
-/// A member is away while the policy is changed, and comes back.
+/// A member is away while the policy is changed, and returns.
 #[test]
 fn a_member_that_comes_back_after_a_change_of_policy_has_what_the_others_have() {
     use Consistency::{Bitmap, Intent, Journal, Ppl, Resync};
@@ -53,7 +53,7 @@ fn a_member_that_comes_back_after_a_change_of_policy_has_what_the_others_have() 
     }
 }
 
-/// The power goes in the middle of the commit that changes the policy, and one spare was away.
+/// The power fails in the middle of the commit that changes the policy, and one spare was away.
 #[test]
 fn who_has_missed_the_change_of_policy_is_given_it() {
     use Consistency::{Bitmap, Intent, Ppl, Resync};
@@ -103,8 +103,8 @@ fn who_has_missed_the_change_of_policy_is_given_it() {
     }
 }
 
-/// Members that mdadm has made without a list of bad blocks: nothing bounds the room of a bitmap
-/// there. What lies behind it is found again when there is one, and when there is none any more.
+/// Members that mdadm made without a bad-block list: nothing bounds the space of a bitmap there.
+/// The structures behind it keep their place with a bitmap and without one.
 #[test]
 fn a_change_of_policy_moves_nothing_on_members_without_a_list_of_bad_blocks() {
     use Consistency::{Bitmap, Intent, Resync};
@@ -137,8 +137,8 @@ fn a_change_of_policy_moves_nothing_on_members_without_a_list_of_bad_blocks() {
     }
 }
 
-/// mdadm has added a spare whose data begins where our own area would be: with it the array has no
-/// log, and says so before the log is missed.
+/// mdadm has added a spare whose data begins where our private area would be. The array then has no
+/// log, and reports that at the start.
 #[test]
 fn an_array_that_cannot_have_its_log_any_more_says_so() {
     let world = World::new(5, 8 << 20);
@@ -166,8 +166,8 @@ fn an_array_that_cannot_have_its_log_any_more_says_so() {
     assert_eq!(unlogged(&found(options)), None);
 }
 
-/// The kernel has rebuilt onto a disk of mdadm's, whose data begins where checksums would lie: the
-/// array runs without them, and says why; asked to keep them, it says why it cannot.
+/// A kernel has rebuilt onto a disk made by mdadm, whose data begins where checksums would lie. The
+/// array runs without them and reports why. A request to keep them is refused with the reason.
 #[test]
 fn an_array_that_cannot_have_its_checksums_any_more_runs_without_them() {
     let world = World::new(4, 8 << 20);
@@ -200,7 +200,7 @@ fn an_array_that_cannot_have_its_checksums_any_more_runs_without_them() {
     assert_eq!(world.read(&array, 0, content.len()).expect("healthy"), content);
 }
 
-/// The user's word, and a crash between the commits of a start.
+/// The user's option, and a crash between the commits of a start.
 #[test]
 fn a_change_of_policy_that_a_crash_cut_is_no_policy_of_its_own() {
     let world = World::new(4, 8 << 20);
@@ -226,7 +226,7 @@ fn a_change_of_policy_that_a_crash_cut_is_no_policy_of_its_own() {
         Options { degraded: true, consistency: Some(Consistency::Resync), ..Options::default() };
     let assembly = world.assemble(there.iter().copied(), &options).expect("the log knows");
     let array = Array::start(assembly, &world.host);
-    // Who is left out is on record; the rows are not right yet.
+    // Absent members are recorded as stale; the rows are not replayed yet.
     world.disks.iter().for_each(|disk| disk.break_with(Fault::HungFrom(from)));
     world.sleep(&array, Duration::from_millis(5));
     world.crash(array);

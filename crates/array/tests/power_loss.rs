@@ -1,4 +1,4 @@
-//! The power goes, or the process dies, at the worst of moments: what was promised before holds.
+//! The power fails, or the process dies, at the worst moments: earlier promises hold.
 
 mod world;
 
@@ -15,7 +15,7 @@ use metadata::create::NewArray;
 
 use world::{Fault, World, pattern, whole};
 
-/// Where the superblock of a member begins on its disk.
+/// The offset of the superblock on a member's disk.
 const SUPERBLOCK: u64 = 4096;
 
 fn world(level: Level, members: usize) -> World {
@@ -27,7 +27,7 @@ fn world(level: Level, members: usize) -> World {
     world
 }
 
-/// What was written, flushed, and of which no region is dirty any more.
+/// Writes and flushes until no region is dirty any more; returns the content.
 fn resolved(world: &World, array: &Array) -> Vec<u8> {
     let content = pattern(0, 256 << 10, 1);
     world.write(array, 0, &content).expect("healthy");
@@ -37,9 +37,9 @@ fn resolved(world: &World, array: &Array) -> Vec<u8> {
     content
 }
 
-/// A client writes, the server dies and is started again, and the client flushes: as far as it
-/// knows, its write is durable. The new process has written nothing, but the members' caches still
-/// hold what the old one wrote.
+/// A client writes, the server dies and is started again, and the client flushes: now its write
+/// must be durable. The new process has written nothing, but the members' caches still hold the old
+/// one's writes.
 #[test]
 fn a_flush_covers_what_the_process_before_has_written() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid1, 2), (Level::Raid0, 3)] {
@@ -58,8 +58,8 @@ fn a_flush_covers_what_the_process_before_has_written() {
     }
 }
 
-/// A scrub has repaired a block, and a moment later its member fails a flush: it is left out, and
-/// comes back by the bitmap, which tells of writes and not of repairs. It must have the repair.
+/// A scrub repairs a block, and then its member fails a flush. It is left out, and returns by the
+/// bitmap, which covers writes but not repairs. It must have the repair.
 #[test]
 fn a_member_that_comes_back_by_the_bitmap_has_what_a_scrub_has_repaired() {
     for (level, members) in [(Level::Raid6, 5), (Level::Raid1, 3)] {
@@ -91,7 +91,7 @@ fn a_member_that_comes_back_by_the_bitmap_has_what_a_scrub_has_repaired() {
     }
 }
 
-/// As above, of what a checked read has put right.
+/// The same for a correction by a checked read.
 #[test]
 fn a_member_that_comes_back_by_the_bitmap_has_what_a_checked_read_has_put_right() {
     let mut world = world(Level::Raid6, 5);
@@ -117,8 +117,8 @@ fn a_member_that_comes_back_by_the_bitmap_has_what_a_checked_read_has_put_right(
     assert!(found == content, "it was put right before");
 }
 
-/// The power goes while superblocks are written: one member has the new one, the others do not.
-/// However often that happens in a row, nobody was lost.
+/// The power fails while superblocks are written: one member has the new one, the others do not.
+/// However often that happens in a row, no member is lost.
 #[test]
 fn cuts_in_the_middle_of_commits_leave_no_member_behind() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)] {
@@ -151,8 +151,8 @@ fn cuts_in_the_middle_of_commits_leave_no_member_behind() {
     }
 }
 
-/// The power goes in the middle of a commit, and the array is started with another policy: those
-/// who are brought up to that commit first have what the policy changes, as the others have.
+/// The power fails in the middle of a commit, and the array is started with another policy. Members
+/// that are first brought up to that commit get the structures of the new policy, like the others.
 #[test]
 fn a_member_that_is_one_commit_behind_takes_part_in_a_change_of_policy() {
     use Consistency::{Bitmap, Intent, Ppl, Resync};
@@ -204,7 +204,7 @@ fn a_member_that_is_one_commit_behind_takes_part_in_a_change_of_policy() {
     }
 }
 
-/// A spare is removed, or failed, and the power goes: its owner may have put it to another use.
+/// A spare is removed, or failed, and the power fails: the disk may be in other use by then.
 #[test]
 fn a_spare_that_was_let_go_of_does_not_come_back_by_itself() {
     for remove in [true, false] {

@@ -1,5 +1,5 @@
-//! md's partial parity log: a write that was cut leaves every block that it did not touch as it
-//! was, a member missing or not, whoever wrote the superblocks last.
+//! md's partial parity log: an interrupted write leaves every block that it did not touch as it
+//! was, even with a member missing, and whichever program wrote the superblocks last.
 
 mod world;
 
@@ -18,7 +18,7 @@ const CHUNK: u64 = 16 << 10;
 const SUPERBLOCK: u64 = 4096;
 const MEMBERS: usize = 4;
 
-/// A RAID 5 with three data chunks in a stripe, full of a pattern that is durable; and awake.
+/// A RAID 5 with three data chunks in a stripe, full of a durable pattern, and marked dirty.
 fn filled() -> (World, Array) {
     let world = World::new(MEMBERS, 8 << 20);
     let layout = Layout::default_for(Level::Raid5, MEMBERS);
@@ -36,7 +36,7 @@ fn superblock(world: &World, member: usize) -> Superblock {
     Superblock::parse(&bytes, SUPERBLOCK / 512).expect("ours")
 }
 
-/// A member's log, and where it begins.
+/// A member's log, and its start.
 fn log(world: &World, member: usize) -> (Vec<u8>, u64) {
     let place = superblock(world, member).ppl().expect("it keeps one");
     let start = (SUPERBLOCK as i64 + i64::from(place.offset) * 512) as u64;
@@ -65,8 +65,8 @@ fn start_without(world: &World, missing: &[usize]) -> Array {
     Array::start(assembly, &world.host)
 }
 
-/// A write to data 0 of stripe 0 of which member `hung` (as `holder` counts) gets nothing. Gives
-/// where the second data block is.
+/// A write to data 0 of stripe 0 that does not reach member `hung` (numbered as in `holder`).
+/// Returns the place of the second data block.
 fn cut(world: &World, array: Array, hung: usize) -> usize {
     let data = world.assemble(0..MEMBERS, &Options::default()).expect("all").members[0].data_offset;
     let held = &world.disks[holder(&array, hung)];
@@ -85,7 +85,7 @@ fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
         let (world, array) = filled();
         let second = cut(&world, array, hung);
         for member in (0..MEMBERS).filter(|_| by_kernel) {
-            // As a kernel's session leaves them: no microseconds.
+            // The state after a kernel's session: no microseconds.
             let mut superblock = superblock(&world, member);
             superblock.utime = Timestamp::new(superblock.utime.seconds() + 9, 0);
             world.disks[member].disk.poke(SUPERBLOCK, &superblock.print());
@@ -101,8 +101,8 @@ fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
     }
 }
 
-/// A member is lost while the log is replayed, and the next crash comes before that is on record:
-/// it is back, with what it holds, and the log must know its rows still.
+/// A member is lost during replay, and the next crash comes before that is recorded. The member
+/// returns with its contents, and the log must still have its rows.
 #[test]
 fn the_log_is_kept_until_it_is_on_record_who_was_lost_while_it_was_replayed() {
     let (world, array) = filled();
@@ -179,7 +179,7 @@ fn a_log_is_empty_when_a_session_begins_and_when_a_member_joins() {
     world.write(&array, 0, &pattern(0, 64 << 10, 2)).expect("one may be lost");
     world.run(&array, array.stop()).expect("in order");
     world.disks[other].faults.borrow_mut().clear();
-    // What lies there might be taken for something newer.
+    // Its contents could be taken for something newer.
     let (_, start) = log(&world, other);
     let stale = PplHeader { generation: 1 << 40, ..header };
     world.disks[other].disk.poke(start, &stale.print(parity::crc32c));
@@ -206,7 +206,7 @@ fn a_policy_becomes_md_s_log_and_another_again() {
         assert_eq!(features.contains(Features::MULTIPLE_PPLS), policy == Consistency::Ppl);
         assert_eq!(features.contains(Features::BITMAP), policy == Consistency::Intent);
     }
-    // Not while there is something that only the old log can put right.
+    // Not while only the old log can replay some rows.
     let array = start_without(&world, &[]);
     world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
     cut(&world, array, 0);
@@ -224,8 +224,8 @@ fn only_raid_5_has_it() {
     assert!(refused.to_string().contains("RAID 5 only"), "{refused}");
 }
 
-/// A block and parity of its row cannot be read when another block is written, which md's log has
-/// no form for: what it has of an older write goes with what the row held before.
+/// A block and parity of its row are unreadable while another block is written, which md's log
+/// cannot record. Its entry of an older write matches older contents of the row.
 #[test]
 fn what_cannot_be_read_is_not_made_of_an_older_entry() {
     let (world, array) = filled();

@@ -32,14 +32,14 @@ fn a_member_that_fails_one_flush_is_lost_before_the_flush_is_answered() {
         let array = world.start();
         let bytes = pattern(0, 256 << 10, 1);
         world.write(&array, 0, &bytes).expect("healthy");
-        // It takes writes, and loses what it took: only the flush says so.
+        // It accepts writes but loses them: only the flush reports that.
         world.disks[1].break_with(Fault::FlushError);
         world.flush(&array);
         assert_eq!(array.status().slots[1].state, SlotState::Missing, "{level}");
         let events = array.log().since(0);
         let fail = events.iter().find(|event| event.kind == EventKind::Fail).expect("it is told");
         assert_eq!(fail.member.as_deref(), Some("disk1"));
-        // The loss is on record: nobody trusts what the member holds, also after a crash.
+        // The loss is recorded: the member's contents are not trusted, also after a crash.
         world.until(&array, |status| status.clean);
         drop(array);
         world.disks[1].faults.borrow_mut().clear();
@@ -106,14 +106,14 @@ fn the_disk_of_a_member_that_is_removed_or_refused_is_let_go() {
         world.run(&array, array.remove(one)).expect("it failed before");
         world.until(&array, |_| handles(&world.disks[1]) == 0);
         assert_eq!(world.read(&array, 0, bytes.len()).expect("degraded"), bytes);
-        // As itself again, twice: what is let go may come back at once.
+        // Twice as itself: a released member may return at once.
         world.run(&array, array.readd(world.disks[1].clone(), "disk1")).expect("it belongs here");
         world.until(&array, |status| status.redundancy_left == 2 && status.job.is_none());
         world.run(&array, array.fail(one)).expect("one may go");
         world.run(&array, array.remove(one)).expect("it failed before");
         world.run(&array, array.readd(world.disks[1].clone(), "disk1")).expect("it belongs here");
         world.until(&array, |status| status.redundancy_left == 2 && status.job.is_none());
-        // A broken array takes nobody in, and keeps nobody's disk.
+        // A failed array admits no member, and keeps no disk open.
         (0..3).for_each(|index| world.disks[index].break_with(Fault::Gone));
         world.write(&array, 0, &bytes).expect_err("three are too many");
         let new = FaultyDisk::new(6 << 20);
@@ -148,7 +148,7 @@ fn a_disk_that_hangs_holds_up_nobody_who_looks_at_it_or_makes_an_array_of_it() {
             assert!(found.superblocks.is_empty(), "there is no array");
         })
         .expect("it can be read");
-    // Nor those who look for arrays.
+    // Nor does it block a search for arrays.
     world.disks[2].break_with(Fault::Hung);
     world.wait(examine(&*world.disks[2], &clock)).expect_err("it does not answer");
     let survey = world.wait(survey(world.candidates(0..3), &clock));
@@ -163,7 +163,7 @@ fn what_a_process_before_us_did_not_flush_is_durable_before_it_is_read() {
     world.create(&NewArray { zeroed: true, ..new });
     let array = world.start();
     world.write(&array, 0, &pattern(0, 1 << 20, 5)).expect("healthy");
-    // The process dies here; what it wrote may be in the disks' caches.
+    // The process dies here; its writes may be in the disks' caches.
     drop(array);
     world.disks.iter().for_each(|disk| disk.flushes.set(0));
     let options = Options { read_only: true, ..Options::default() };
@@ -171,7 +171,7 @@ fn what_a_process_before_us_did_not_flush_is_durable_before_it_is_read() {
     assert!(world.disks.iter().all(|disk| disk.flushes.get() == 0), "nothing is written");
     drop(world.start());
     assert!(world.disks.iter().all(|disk| disk.flushes.get() == 1), "each is flushed");
-    // Who cannot make it durable is no member.
+    // A disk that cannot make its writes durable is no member.
     world.disks[1].break_with(Fault::FlushError);
     let error = world.assemble(0..3, &Options::default()).map(drop).expect_err("one is missing");
     assert!(error.to_string().contains("disk1 was left out: cannot be flushed"), "{error}");
@@ -184,7 +184,7 @@ fn a_write_that_was_under_way_when_a_flush_was_sent_is_covered_by_the_next_one()
     world.write(&array, 0, &[1; 4096]).expect("healthy");
     let flush = || world.flush(&array);
     flush();
-    // So slow that the flush is sent, and ends, while it is under way.
+    // So slow that the flush is sent, and ends, while the write is in flight.
     let slow = |delay| world.disks.iter().for_each(|disk| disk.delay.set(delay));
     slow(Duration::from_millis(500));
     let write = array.submit(Op::write(0, world.pool.copy_of(&[2; 4096]).freeze()));
@@ -199,7 +199,7 @@ fn a_write_that_was_under_way_when_a_flush_was_sent_is_covered_by_the_next_one()
     assert!(before.iter().zip(&now).all(|(before, now)| now > before), "{before:?}, {now:?}");
 }
 
-/// What one block of a row has lost to a bad one must not cost the other blocks of the row.
+/// A bad block must not cost the other blocks of its row.
 #[test]
 fn a_bad_block_of_parity_costs_no_other_block_of_a_degraded_row() {
     let world = world(Level::Raid4, 4, 0);
@@ -217,7 +217,7 @@ fn a_bad_block_of_parity_costs_no_other_block_of_a_degraded_row() {
     world.disks[3].break_with(Fault::Unreadable { offset: at, len: 512 });
     world.disks[2].break_with(Fault::Gone);
     for salt in [4, 5] {
-        // Parity is lost to a part of these bytes: there it is given up.
+        // Parity is lost in a part of these bytes: it is discarded there.
         let new = pattern(16 << 10, 5120, salt);
         world.write(&array, 16 << 10, &new).expect("its member is there");
         assert_eq!(world.read(&array, 16 << 10, 5120).expect("there"), new);
@@ -227,8 +227,8 @@ fn a_bad_block_of_parity_costs_no_other_block_of_a_degraded_row() {
     }
 }
 
-/// An array of parity with checksums or without, and a row that has lost one data block more than
-/// its parity makes good. Gives the content, and the members of the row's data in their order.
+/// An array of parity with or without checksums, and a row that has lost one more data block than
+/// its parity can recover. Returns the content, and the members with the row's data in order.
 fn overtaxed(level: Level, members: usize, checksums: bool) -> (World, Array, Vec<u8>, Vec<usize>) {
     let world = World::new(members, 6 << 20);
     let layout = Layout::default_for(level, members);
@@ -248,7 +248,7 @@ fn overtaxed(level: Level, members: usize, checksums: bool) -> (World, Array, Ve
     (world, array, content, data)
 }
 
-/// Nobody writes a stripe of several MiB at once to get rid of a lost block of 4 KiB.
+/// No client writes a stripe of several MiB at once to clear a lost block of 4 KiB.
 #[test]
 fn in_a_row_that_has_lost_too_much_each_block_can_be_written_anew() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid6, 6)] {
@@ -279,13 +279,13 @@ fn in_a_row_that_has_lost_too_much_each_block_can_be_written_anew() {
     }
 }
 
-/// Such a row's parity belongs to a block that is not there any more. If the power goes before that
-/// is on record, nothing may be computed from it.
+/// Such a row's parity matches a block that no longer exists. If the power fails before that is
+/// recorded, nothing may be computed from it.
 #[test]
 fn a_cut_before_parity_is_given_up_makes_no_garbage() {
     let (world, array, content, data) = overtaxed(Level::Raid5, 4, false);
     let parity = (0..4).find(|member| !data.contains(member)).expect("three of four hold data");
-    // What must be on record before a write is there already: only the list is not.
+    // Everything else to be recorded before a write is on record already: only the list is not.
     world.write(&array, 128 << 10, &content[128 << 10..132 << 10]).expect("healthy");
     let list = map_of(&world.disks[parity]).bad_blocks.expect("room").start;
     world.disks[parity].break_with(Fault::HungAt(list));
@@ -302,8 +302,8 @@ fn a_cut_before_parity_is_given_up_makes_no_garbage() {
     }
 }
 
-/// Parity that was copied before it was given up is given up in the copy as well, which takes its
-/// place.
+/// Parity that was copied before it was discarded is discarded in the copy too, which takes its
+/// slot.
 #[test]
 fn a_copy_of_parity_that_is_given_up_makes_no_garbage() {
     let (mut world, array, content, data) = overtaxed(Level::Raid5, 4, false);
@@ -328,13 +328,13 @@ fn a_copy_of_parity_that_is_given_up_makes_no_garbage() {
     assert!(world.read(&array, 0, 4096).expect("written anew") == pattern(0, 4096, 2));
 }
 
-/// Parity that is lost in a part of a block is given up in all of it when data is written past it:
-/// on record first, or after a crash a missing block would be computed from what it was.
+/// Parity lost in a part of a block is discarded for the whole block when data is written without
+/// it. That is recorded first: after a crash a missing block would be computed from the old parity.
 #[test]
 fn a_cut_while_data_is_written_past_parity_makes_no_garbage() {
     let world = World::new(4, 6 << 20);
     let layout = Layout::default_for(Level::Raid4, 4);
-    // Those would make whole blocks of what is written.
+    // Checksums would extend the write to whole blocks.
     let checksums = Some(false);
     world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) });
     let array = world.start();
@@ -347,7 +347,7 @@ fn a_cut_while_data_is_written_past_parity_makes_no_garbage() {
     let block = CHUNK + 4096;
     world.write(&array, block, &pattern(block, 512, 2)).expect("its member is there");
     world.until(&array, |status| status.clean);
-    // What must be on record before a write is there already: only the list is not.
+    // Everything else to be recorded before a write is on record already: only the list is not.
     world.write(&array, 192 << 10, &content[192 << 10..196 << 10]).expect("degraded");
     world.disks[3].break_with(Fault::HungWrites);
     drop(world.begin(&array, block, &pattern(block, 4096, 3)));
@@ -362,8 +362,8 @@ fn a_cut_while_data_is_written_past_parity_makes_no_garbage() {
     }
 }
 
-/// A block that is bad in a part is cut by a crash: what its member has beside that part stays, so
-/// that is what parity is made for.
+/// A crash tears a write to a block with a bad part. The readable rest of the block stays, so
+/// parity must match it.
 #[test]
 fn what_lies_beside_a_bad_part_of_a_block_that_was_cut_agrees_with_parity() {
     let mut world = World::new(5, 6 << 20);
@@ -376,7 +376,7 @@ fn what_lies_beside_a_bad_part_of_a_block_that_was_cut_agrees_with_parity() {
     let content = pattern(0, 256 << 10, 1);
     world.write(&array, 0, &content).expect("healthy");
     world.flush(&array);
-    // The first block comes out of a rebuild as bad; a write makes a part of it good.
+    // The first block comes out of a rebuild as bad; a write clears a part of it.
     let (offset, [first, second]) = (world.data_offset(), [0, 1].map(|i| holder(&array, i)));
     world.disks[second].break_with(Fault::Unreadable { offset, len: 512 });
     world.disks[first].break_with(Fault::Gone);
@@ -387,7 +387,7 @@ fn what_lies_beside_a_bad_part_of_a_block_that_was_cut_agrees_with_parity() {
     world.disks[second].faults.borrow_mut().clear();
     world.write(&array, 1536, &pattern(1536, 2560, 2)).expect("it has a place");
     world.until(&array, |status| status.clean);
-    // The next one reaches parity, and not the block.
+    // The next write reaches parity, but not the block.
     world.disks[first].break_with(Fault::HungFrom(offset));
     drop(world.begin(&array, 0, &pattern(0, 4096, 3)));
     world.crash(array);
@@ -400,8 +400,8 @@ fn what_lies_beside_a_bad_part_of_a_block_that_was_cut_agrees_with_parity() {
     assert!(read == content[beside as usize..][..2560], "it was not written");
 }
 
-/// Two writes that lie beside each other go out as one. One of them is to a row that has lost too
-/// much to take a part of it: the other one is none the worse for it.
+/// Two adjacent writes go out as one. One of them is to a row that has lost too much to accept a
+/// part: the other one must succeed.
 #[test]
 fn a_write_that_cannot_be_done_costs_none_that_was_merged_with_it() {
     let mut world = World::new(4, 6 << 20);
@@ -419,7 +419,7 @@ fn a_write_that_cannot_be_done_costs_none_that_was_merged_with_it() {
     world.disks[unreadable].break_with(Fault::Unreadable { offset, len: CHUNK });
     let write =
         |at: u64| array.submit(Op::write(at, world.pool.copy_of(&pattern(at, 4096, 2)).freeze()));
-    // The only worker is busy while the others come.
+    // The only worker is busy when the others arrive.
     let (first, fine, lost) = (write(3 * stripe), write(stripe - 4096), write(stripe));
     assert!(world.run(&array, first).result.is_ok());
     assert!(world.run(&array, lost).result.is_err(), "nothing tells what lies beside it");

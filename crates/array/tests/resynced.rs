@@ -1,4 +1,4 @@
-//! What a resync has made alike is durable before the write-intent bitmap forgets that it was not.
+//! The result of a resync is durable before its bits in the write-intent bitmap are cleared.
 
 mod world;
 
@@ -36,8 +36,8 @@ fn world(level: Level, members: usize) -> World {
     world
 }
 
-/// A region is given back by a client just when the resync after a crash goes over it: the flush
-/// for it began before the resync wrote there.
+/// A client releases a region just when the resync after a crash covers it: the flush for the
+/// region began before the resync wrote there.
 #[test]
 fn a_bit_is_not_cleared_for_what_a_resync_has_written_and_nobody_flushed() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 3)] {
@@ -65,7 +65,7 @@ fn a_bit_is_not_cleared_for_what_a_resync_has_written_and_nobody_flushed() {
         while world.disks[last].flushes.get() == flushes {
             world.sleep(&array, Duration::from_millis(1));
         }
-        // The flush is under way.
+        // The flush is in flight.
         array.set_speed(1000 * region, 1000 * region);
         while array.status().unsynced_bytes > region {
             world.sleep(&array, Duration::from_micros(100));
@@ -85,7 +85,7 @@ fn a_bit_is_not_cleared_for_what_a_resync_has_written_and_nobody_flushed() {
     }
 }
 
-/// Somebody says --force-dirty-degraded of a mirror with nobody missing.
+/// The user passes --force-dirty-degraded for a mirror without a missing member.
 #[test]
 fn what_was_read_of_a_mirror_after_a_crash_stays_whatever_was_forced() {
     for force in [false, true] {

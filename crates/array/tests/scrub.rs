@@ -1,4 +1,4 @@
-//! What a scrub finds, blames, changes, and leaves alone.
+//! Scrubs: findings, wrong members, repairs, and unchanged data.
 
 mod world;
 
@@ -37,14 +37,14 @@ fn scrub(world: &World, array: &Array, repair: bool) -> ScrubResult {
     array.status().last_scrub.expect("waited for")
 }
 
-/// All that the array holds.
+/// The whole content of the array.
 fn content(world: &World, array: &Array) -> Vec<u8> {
     let all = array.limits().bytes;
     let part = |at: u64| world.read(array, at, (1 << 19).min(all - at) as usize).expect("whole");
     (0..all).step_by(1 << 19).flat_map(part).collect()
 }
 
-/// Fills the array and gives what it holds.
+/// Fills the array and returns its content.
 fn fill(world: &World, array: &Array) -> Vec<u8> {
     let bytes = pattern(0, array.limits().bytes as usize, 3);
     for (index, part) in bytes.chunks(1 << 19).enumerate() {
@@ -73,7 +73,7 @@ fn of_three_copies_each_block_is_judged_by_itself_and_only_what_was_outvoted_is_
         let array = world.start();
         let bytes = fill(&world, &array);
         let before = disks(&world, from);
-        // All in one stretch, and at last in neighbouring blocks.
+        // All in one stretch, the last ones in neighbouring blocks.
         world.disks[0].disk.poke(from + 100_000, &[0xee; 10]);
         world.disks[1].disk.poke(from + 102_000, &[0xdd; 10]);
         world.disks[2].disk.poke(from + 110_080, &[0xcc; 1500]);
@@ -86,7 +86,7 @@ fn of_three_copies_each_block_is_judged_by_itself_and_only_what_was_outvoted_is_
             .collect();
         let expected = [(Some(0), 99_840, 512), (Some(1), 101_888, 512), (Some(2), 110_080, 1536)];
         assert_eq!(blamed, expected, "{layout:?}");
-        // What cannot be read is restored by a check too.
+        // A check also restores unreadable blocks.
         assert_eq!((found.mismatches, found.repaired_bytes, found.lost_bytes), (3, 4096, 0));
         let written = || world.disks.iter().map(|disk| disk.writes.get()).collect::<Vec<_>>();
         let writes = written();
@@ -114,7 +114,7 @@ fn a_check_restores_what_cannot_be_read_and_changes_nothing_else() {
         for at in [8192, 300_032] {
             world.disks[1].break_with(Fault::Unreadable { offset: from + at, len: 512 });
         }
-        // A contradiction elsewhere is told, and left.
+        // A mismatch elsewhere is reported, and left.
         let mut wrong = [0; 1];
         world.disks[0].disk.peek(from + 600_000, &mut wrong);
         world.disks[0].disk.poke(from + 600_000, &[!wrong[0]]);
@@ -165,7 +165,7 @@ fn members_that_are_wrong_in_different_rows_of_a_stripe_are_all_named_on_raid_6(
         let at = 4 * (16 << 10) + disk as u64 * 1536;
         disk_bytes.disk.poke(from + at, &[0x5a; 700]);
     }
-    // A sector that cannot be read must not hide, or spoil, what is wrong beside it.
+    // An unreadable sector must not hide or damage a mismatch beside it.
     let bad = from + 4 * (16 << 10) + 12_288;
     world.disks[2].break_with(Fault::Unreadable { offset: bad, len: 512 });
     let found = scrub(&world, &array, false).report;
@@ -246,7 +246,7 @@ fn a_scrub_ends_when_a_member_is_lost_and_the_spare_takes_over_at_once() {
             let world = world(layout, members, 1);
             let array = world.start();
             fill(&world, &array);
-            // A long rest after each piece: it would take hours.
+            // A long delay after each piece: the job would take hours.
             array.set_speed(1024, 1024);
             array.scrub(repair).expect("nothing else runs");
             world.until(&array, |status| status.job.as_ref().is_some_and(|job| job.done_bytes > 0));
@@ -271,7 +271,7 @@ fn a_scrub_ends_when_a_member_is_lost_and_the_spare_takes_over_at_once() {
 
 #[test]
 fn a_check_of_a_degraded_array_compares_what_is_left_and_says_so_if_nothing_is() {
-    // RAID 6 without a data, P or Q slot, each in some stripes: what is left is compared.
+    // RAID 6 without a data, P or Q slot, each in some stripes: the rest is compared.
     let world = world(Layout::default_for(Level::Raid6, 5), 5, 0);
     let from = world.data_offset();
     let array = world.start();
@@ -283,7 +283,7 @@ fn a_check_of_a_degraded_array_compares_what_is_left_and_says_so_if_nothing_is()
         (sound.complete, sound.report.compared_bytes, sound.report.mismatches),
         (true, all, 0)
     );
-    // A chunk of each of five stripes: parity changes its place, and each is found.
+    // A chunk of each of five stripes: parity moves, and each mismatch is found.
     for stripe in 0..5 {
         world.disks[1].disk.poke(from + stripe * (16 << 10) + 1024, &[0x77; 300]);
     }

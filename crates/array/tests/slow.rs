@@ -1,7 +1,7 @@
 //! One member that is slow, or hangs, does not stall the readers of an array.
 //!
-//! On the virtual clock: a member's answer takes 100 to 200 µs, one in fifty four times as
-//! long; a slow one takes a hundred times as long. `--nocapture` prints the figures.
+//! On the virtual clock: a member's answer takes 100 to 200 µs, one in fifty four times as long. A
+//! slow member takes a hundred times as long. `--nocapture` prints the figures.
 
 mod world;
 
@@ -20,7 +20,7 @@ use world::{Fault, World, pattern};
 const MEMBER_BYTES: u64 = 6 << 20;
 const USUAL: Duration = Duration::from_micros(100);
 
-/// An array of this level, filled with a pattern, whose members take their time from then on.
+/// An array of this level, filled with a pattern, whose members are slow from then on.
 fn world(level: Level, members: usize) -> (World, Array) {
     let world = World::new(members, MEMBER_BYTES);
     let layout = Layout::default_for(level, members);
@@ -37,13 +37,13 @@ fn world(level: Level, members: usize) -> (World, Array) {
     (world, array)
 }
 
-/// The disk takes so many times what is usual.
+/// Slows the disk by a factor.
 fn pace(disk: &world::FaultyDisk, factor: u32) {
     disk.delay.set(factor * USUAL);
     disk.jitter.set(factor * USUAL);
 }
 
-/// How long reads took.
+/// The times of reads.
 struct Times(Vec<Duration>);
 
 impl Times {
@@ -52,19 +52,19 @@ impl Times {
     }
 }
 
-/// What readers do.
+/// The load by readers.
 #[derive(Clone, Copy)]
 struct Load {
     readers: usize,
     reads: usize,
     len: usize,
-    /// One in so many requests is a write; 0: none.
+    /// One of this many requests is a write; 0: none.
     writes: usize,
 }
 
 const RANDOM: Load = Load { readers: 8, reads: 2500, len: 4096, writes: 0 };
 
-/// Readers at random places, one request at a time each; every byte is looked at.
+/// Readers at random offsets, with one request each at a time; every byte is checked.
 fn load(world: &World, array: &Array, load: Load) -> Times {
     let times = Rc::new(RefCell::new(Vec::new()));
     let tasks = TaskSet::new();
@@ -122,7 +122,7 @@ fn one_member_at_a_hundred_times_the_latency_costs_at_most_twice_the_p99() {
                 slow.part(1000)
             );
             assert!(slow.part(990) <= 2 * healthy.part(990), "{level}, {what}");
-            // Status, events and the member's own figures say so.
+            // Status, events and the member's own figures report it.
             let slots = array.status().slots;
             let member = slots[1].member.as_ref().expect("it stays");
             assert!(member.slow && slots[1].state == SlotState::InSync, "{level}: {member:?}");
@@ -153,7 +153,7 @@ fn where_there_are_writes_too_reads_still_go_past_the_slow_member() {
             slow.part(990),
             slow.part(999)
         );
-        // Where a row is being written, that write's slow member is waited for.
+        // If the row is being written, the read waits for that write's slow member.
         assert!(slow.part(950) <= 2 * healthy.part(950), "{level}");
     }
 }
@@ -192,7 +192,7 @@ fn a_hang_shorter_than_the_deadline_costs_reads_no_more_than_the_hedge() {
         let healthy = load(&world, &array, RANDOM);
         world.disks[1].break_with(Fault::Hung);
         let hung = load(&world, &array, RANDOM);
-        // Three times the peers' p99, which is known to a quarter; then another member's time.
+        // Three times the peers' p99, with a precision of a quarter; then another member's time.
         let most = (healthy.part(990) * 3).mul_f64(1.25) + 10 * USUAL;
         println!("{level}: hung p99 {:?} most {:?}", hung.part(990), hung.part(1000));
         assert!(hung.part(1000) <= most, "{level}: {:?}", hung.part(1000));
@@ -226,15 +226,14 @@ fn members_that_are_all_slow_are_not_made_busier() {
     for (level, members) in LEVELS {
         let (world, array) = self::world(level, members);
         load(&world, &array, RANDOM);
-        // All of them, from one moment to the next, and far more unevenly than before.
+        // All of them, from one moment to the next, with far larger variation than before.
         world.disks.iter().for_each(|disk| pace(disk, 300));
         let reads = || world.disks.iter().map(|disk| disk.reads.get()).sum::<u64>();
         let before = reads();
         load(&world, &array, RANDOM);
         let sent = (RANDOM.readers * RANDOM.reads) as u64;
         let more = reads() - before - sent;
-        // A read that is done again is one read on a mirror, and one of each other slot on a level
-        // with parity.
+        // A hedged read is one read on a mirror, and one of each other slot on a level with parity.
         let bounds = &world.host.bounds;
         let most = u64::from(bounds.hedges) + sent * u64::from(bounds.hedge_percent) / 100;
         let each =
@@ -301,7 +300,7 @@ fn the_late_answer_of_a_member_that_left_is_not_trusted() {
 
 #[test]
 fn a_write_that_missed_its_deadline_may_land_when_it_likes() {
-    // With its region marked before, so that data hangs; and not, so that the mark does.
+    // With the region's bit set before, so that data hangs; and without, so that the bit does.
     for (marked, (level, members)) in [false, true].into_iter().flat_map(|marked| {
         [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)].map(|level| (marked, level))
     }) {
@@ -320,7 +319,7 @@ fn a_write_that_missed_its_deadline_may_land_when_it_likes() {
         // Newer bytes, which it misses.
         let newer = pattern(0, 256 << 10, 6);
         world.write(&array, 0, &newer).expect("degraded");
-        // While what was written to it is under way it must not come back.
+        // While its writes are in flight it must not return.
         let stuck = world.disks[1].is_holding();
         assert!(stuck > 0);
         let disk = Rc::clone(&world.disks[1]);
@@ -345,15 +344,15 @@ fn who_has_not_answered_in_time_is_given_no_newer_record() {
         let (world, array) = self::world(level, members);
         world.until(&array, |status| status.clean);
         world.disks[1].break_with(Fault::HungWrites);
-        // The first write needs a record, and so does a change of the membership that comes in
-        // while that one waits for the member.
+        // The first write needs a commit, and so does a membership change that arrives while the
+        // first one waits for the member.
         let bytes = pattern(0, 4096, 5);
         let write = world.begin(&array, 0, &bytes);
         assert!(world.disks[1].is_holding() > 0, "{level}: the record hangs");
         let before = world.disks[1].writes.get();
         let disk = world::FaultyDisk::new(MEMBER_BYTES);
         let change = array.add(disk, "new");
-        // From here on it would answer: what it holds lands later all the same.
+        // From here on it would answer; its held writes still land later.
         world.disks[1].faults.borrow_mut().clear();
         world.run(&array, change).expect("one loss");
         world.run(&array, write).result.expect("one loss");
@@ -362,7 +361,7 @@ fn who_has_not_answered_in_time_is_given_no_newer_record() {
     }
 }
 
-/// A file that was cut and is whole again can be opened anew only when nobody holds the old handle.
+/// A file that was truncated and restored can be opened again only when the old handle is closed.
 #[test]
 fn what_read_past_a_slow_member_holds_no_disk_that_is_removed() {
     for level in [Level::Raid1, Level::Raid6] {

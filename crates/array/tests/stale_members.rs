@@ -1,4 +1,4 @@
-//! Members that were away while the others went on: what they hold is the past.
+//! Members that were away while the others went on: their contents are stale.
 
 mod world;
 
@@ -16,9 +16,9 @@ use metadata::create::NewArray;
 
 use world::{Fault, FaultyDisk, World, pattern};
 
-/// A crash leaves all members dirty alike. Who goes on without one of them must say so before the
-/// first write, though nothing else would have to be recorded: or the one that was away comes back
-/// as an equal, with what it held before.
+/// A crash leaves all members equally dirty. An array that continues without one of them must
+/// record that before the first write, even if nothing else needs a record. Otherwise the absent
+/// member would return as an equal, with its old contents.
 #[test]
 fn after_a_crash_a_start_without_a_member_is_on_record_before_the_first_write() {
     for (version, bitmap) in [(Version::V1_2, true), (Version::V1_0, true), (Version::V1_2, false)]
@@ -46,7 +46,7 @@ fn after_a_crash_a_start_without_a_member_is_on_record_before_the_first_write() 
     }
 }
 
-/// The same with parity, where going on without a member after a crash is a risk to be taken.
+/// The same with parity, where a start without a member after a crash must be forced.
 #[test]
 fn a_forced_start_without_a_member_is_on_record_before_the_first_write() {
     let world = World::new(3, 8 << 20);
@@ -68,8 +68,8 @@ fn a_forced_start_without_a_member_is_on_record_before_the_first_write() {
     assert!(found == pattern(0, 32 << 10, 2), "what was acknowledged, not what was before");
 }
 
-/// What was read after a crash stays, whoever comes back: a write was cut, and the member that was
-/// away holds the other half of the story.
+/// Data that was read after a crash stays the same whichever members return. A write was torn, and
+/// the absent member holds the other part of it.
 #[test]
 fn what_was_read_without_a_member_stays_when_it_is_back() {
     let raid5 = Layout::Raid5(Raid5Layout::LeftSymmetric);
@@ -100,9 +100,9 @@ fn what_was_read_without_a_member_stays_when_it_is_back() {
     }
 }
 
-/// A cut leaves one member an event ahead, and it is away when the others go on: with the number
-/// that it has already. It cannot tell by that number what it has missed, so the bits of all of it
-/// must be there when it is back.
+/// A power failure leaves one member an event ahead. It is away when the others go on, to the
+/// number that it already has. That number does not show the writes that it missed, so their bits
+/// must be set when it returns.
 #[test]
 fn whoever_was_ahead_and_away_gets_what_it_missed_though_the_others_were_long_idle() {
     let raid5 = Layout::Raid5(Raid5Layout::LeftSymmetric);
@@ -114,7 +114,7 @@ fn whoever_was_ahead_and_away_gets_what_it_missed_though_the_others_were_long_id
         world.write(&all, 0, &pattern(0, 64 << 10, 1)).expect("all take it");
         world.run(&all, all.stop()).expect("in order");
         drop(all);
-        // The first write of the next session is on record on the first member, and nowhere else.
+        // The commit for the first write of the next session reaches only the first member.
         let all = world.start();
         world.disks[1..].iter().for_each(|disk| disk.break_with(Fault::HungAt(4096)));
         drop(world.begin(&all, 0, &pattern(0, 64 << 10, 9)));
@@ -145,8 +145,8 @@ fn image(disk: &FaultyDisk) -> Vec<u8> {
     bytes
 }
 
-/// The arrays on which a member that was put back is recognised: what it is made of, and whether it
-/// starts degraded after a crash.
+/// The arrays on which a rolled-back member is detected: the array, its number of members, and
+/// whether it starts degraded after a crash.
 fn rolled_back_arrays() -> Vec<(NewArray, usize, bool)> {
     let raid5 = Layout::Raid5(Raid5Layout::LeftSymmetric);
     let mut all = Vec::new();
@@ -170,8 +170,8 @@ fn rolled_back_arrays() -> Vec<(NewArray, usize, bool)> {
     all
 }
 
-/// A member is put back to its state of before the session: it is one event behind, as after a
-/// power cut in the middle of a commit, but it has missed every write of the session.
+/// A member is rolled back to its state before the session. It is one event behind, as after a
+/// power failure in the middle of a commit, but it has missed every write of the session.
 #[test]
 fn a_copy_of_a_member_from_before_the_session_is_left_out() {
     for (new, count, starts) in rolled_back_arrays() {
@@ -203,7 +203,7 @@ fn a_copy_of_a_member_from_before_the_session_is_left_out() {
             let array = world.start();
             let found = world.read(&array, 0, 128 << 10).expect("the others have it");
             assert!(found == pattern(0, 128 << 10, 9), "{what}: what was flushed");
-            // Whether or not the bitmap vouches for it: it comes back with what it missed.
+            // With or without the bitmap, it returns with the missed writes.
             let back = Rc::clone(&world.disks[1]) as Rc<dyn Disk>;
             if world.run(&array, array.readd(Rc::clone(&back), "back")).is_err() {
                 world.run(&array, array.add(back, "back")).expect("as a new one");
@@ -216,8 +216,8 @@ fn a_copy_of_a_member_from_before_the_session_is_left_out() {
     }
 }
 
-/// A power cut in the middle of a commit leaves members one event behind too; they have missed
-/// nothing. Nor have they after a second cut, in a commit of theirs with the same number.
+/// A power failure in the middle of a commit leaves members one event behind too, but they have
+/// missed nothing. The same holds after a second failure, in a commit with the same number.
 #[test]
 fn a_member_that_a_cut_left_one_event_behind_counts() {
     for (new, count, starts) in rolled_back_arrays() {
@@ -239,7 +239,7 @@ fn a_member_that_a_cut_left_one_event_behind_counts() {
             assert!(world.disks[1].is_holding() > 0, "{what}: it is in the middle of a commit");
             world.crash(all);
             if twice {
-                // The one that is ahead is away, and the others do not get any further.
+                // The member that is ahead is away, and the others get no further.
                 let Ok(assembly) = world.assemble_without(&[0]) else {
                     assert!(!starts, "{what}");
                     continue;

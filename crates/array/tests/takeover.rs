@@ -1,4 +1,4 @@
-//! A copy takes its slot when it is whole, and nothing else does.
+//! A copy takes its slot only when it is complete.
 
 mod world;
 
@@ -16,7 +16,7 @@ use metadata::create::{NewArray, create};
 
 use world::{Fault, FaultyDisk, World, pattern, whole};
 
-/// Where the superblock of a member begins on its disk.
+/// The offset of the superblock on a member's disk.
 const SUPERBLOCK: u64 = 4096;
 
 fn world(level: Level, members: usize, spares: usize) -> World {
@@ -33,7 +33,7 @@ fn world(level: Level, members: usize, spares: usize) -> World {
     world
 }
 
-/// An array of three disks of the four; the last one was added to it.
+/// An array of three of the four disks; the last one was added to it.
 fn of_three(world: &World, new: NewArray) -> Array {
     let new = NewArray { zeroed: true, checksums: Some(false), ..new };
     let clock = Rc::clone(&world.clock) as Rc<dyn Clock>;
@@ -52,8 +52,8 @@ fn superblock(disk: &FaultyDisk) -> Superblock {
     Superblock::parse(&bytes, SUPERBLOCK / 512).expect("a member")
 }
 
-/// The copy is made, and fails when that is to be put on record; while the record is made again,
-/// and another member fails, the user has another spare take the slot.
+/// A copy is complete, and fails while that is being recorded. During the second commit, with
+/// another member failing, the user assigns another spare to the slot.
 #[test]
 fn the_next_copy_of_a_slot_does_not_take_it_by_the_word_of_the_last_one() {
     for (level, members) in [(Level::Raid1, 3), (Level::Raid6, 5)] {
@@ -73,7 +73,7 @@ fn the_next_copy_of_a_slot_does_not_take_it_by_the_word_of_the_last_one() {
         world.until(&array, |_| world.disks[members].is_holding() > 0);
         world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
         world.until(&array, |status| status.slots[0].replacement.is_none());
-        // The record is being made again.
+        // The commit is being repeated.
         world.disks[1].break_with(Fault::HungAt(SUPERBLOCK));
         world.run(&array, array.replace(Slot::new(0), second)).expect("a spare");
         world.until(&array, |status| status.job.is_none());
@@ -85,8 +85,8 @@ fn the_next_copy_of_a_slot_does_not_take_it_by_the_word_of_the_last_one() {
     }
 }
 
-/// The copy of a RAID 0 member says that it is whole, and the power goes before it has the slot. It
-/// is used alone; when the other one is back, that one is told so.
+/// The copy of a RAID 0 member is recorded as complete, and the power fails before it has the slot.
+/// It is used alone. When the other one returns, it must count as stale.
 #[test]
 fn what_was_written_to_a_copy_alone_is_not_lost_when_its_source_is_back() {
     for level in [Level::Raid0, Level::Linear, Level::Raid1, Level::Raid5] {
@@ -130,8 +130,8 @@ fn what_was_written_to_a_copy_alone_is_not_lost_when_its_source_is_back() {
     }
 }
 
-/// A copy says that it is whole, and a write is cut that has reached its source alone: what is read
-/// of that one then stays so when it is lost the next time.
+/// A copy is recorded as complete, and a torn write has reached only its source. Data that is then
+/// read from the source must stay the same when the source is lost the next time.
 #[test]
 fn a_copy_that_a_crash_made_suspect_says_so_before_its_source_is_read() {
     for consistency in [Consistency::Bitmap, Consistency::Intent] {

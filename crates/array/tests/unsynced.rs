@@ -1,4 +1,4 @@
-//! Arrays whose parity or copies may disagree: what they promise, and what they refuse.
+//! Arrays whose parity or copies may disagree: their promises and refusals.
 
 mod world;
 
@@ -16,7 +16,7 @@ use world::{Fault, World, holder, pattern};
 
 const MEMBER_BYTES: u64 = 6 << 20;
 
-/// An array on disks that held something else before.
+/// An array on disks with old contents.
 fn world(level: Level, members: usize) -> World {
     let world = World::new(members, MEMBER_BYTES);
     for (index, disk) in world.disks.iter().enumerate() {
@@ -43,7 +43,7 @@ fn parity_that_is_not_in_sync_is_no_redundancy_and_nobody_may_be_failed() {
         let status = array.status();
         assert!(status.unsynced_bytes > 0);
         if level == Level::Raid1 {
-            // What was acknowledged is on both.
+            // Acknowledged writes are on both.
             assert_eq!(status.redundancy_left, 1);
             continue;
         }
@@ -54,7 +54,7 @@ fn parity_that_is_not_in_sync_is_no_redundancy_and_nobody_may_be_failed() {
         assert_eq!(array.status().redundancy_left, left, "{level}");
         world.run(&array, array.fail(MemberId(1))).expect("now one may go");
 
-        // A loss that nobody asked for is taken at any time, and what was written has its parity.
+        // An unrequested loss is accepted at any time, and written blocks have their parity.
         let world = self::world(level, members);
         let array = world.start();
         array.set_speed(1, 1);
@@ -79,7 +79,7 @@ fn an_array_that_was_never_started_or_stopped_in_the_middle_of_its_first_sync_is
     let refused = assemble(0..3).err().expect("degraded").to_string();
     assert!(refused.contains("never been in sync"), "{refused}");
 
-    // Started, and killed while nothing was written: still new. After a write: no more.
+    // Started, and killed before any write: still new. Not after a write.
     drop(world.start());
     told(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
     let array = world.start();
@@ -122,7 +122,7 @@ fn an_array_without_parity_promises_nothing() {
 
 const CHUNK: u64 = 16 << 10;
 
-/// Reads chunk by chunk: each is as it was written, or an error. How many errors?
+/// Reads chunk by chunk: each is as written, or an error. Returns the number of errors.
 fn errors(world: &World, array: &Array, expected: &[u8]) -> usize {
     let chunk = |(index, chunk): (usize, &[u8])| {
         let read = world.read(array, index as u64 * CHUNK, chunk.len());
@@ -145,7 +145,7 @@ fn what_a_crash_made_suspect_is_an_error_and_no_garbage_when_a_member_is_lost() 
         for (index, part) in bytes.chunks(1 << 19).enumerate() {
             world.write(&array, (index as u64) << 19, part).expect("healthy");
         }
-        // The process dies; in some rows parity is not what it should be.
+        // The process dies; in some rows parity is wrong.
         drop(array);
         let from = world.assemble(0..members, &Options::default()).expect("complete").members[0]
             .data_offset;
@@ -158,7 +158,7 @@ fn what_a_crash_made_suspect_is_an_error_and_no_garbage_when_a_member_is_lost() 
         }
         let array = world.start();
         array.set_speed(1, 1);
-        // What is written before the loss has its parity.
+        // Blocks written before the loss have their parity.
         let stripe = geometry.stripe_bytes();
         for index in 0..3 {
             let at = (64 * stripe + index * CHUNK) as usize;
@@ -172,7 +172,7 @@ fn what_a_crash_made_suspect_is_an_error_and_no_garbage_when_a_member_is_lost() 
         assert!(told, "{level}: it is told");
         let read = world.read(&array, 64 * stripe, 3 * CHUNK as usize);
         assert!(read.expect("written since").iter().all(|&byte| byte == 0x42));
-        // A write to others of a row leaves the lost block as it was: unknown.
+        // A write to other blocks of a row leaves the lost block as it was: unverified.
         for index in 0..geometry.stripe_bytes() / CHUNK {
             let at = (70 * stripe + index * CHUNK) as usize;
             let done = world.write(&array, at as u64, &[0x43; 512]);
@@ -180,14 +180,14 @@ fn what_a_crash_made_suspect_is_an_error_and_no_garbage_when_a_member_is_lost() 
             bytes[at..at + 512].fill(0x43);
         }
         errors(&world, &array, &bytes);
-        // Nor does a rebuild make it known, nor a restart.
+        // Neither a rebuild nor a restart verifies it.
         array.set_speed(0, u64::MAX);
         let spare = world::FaultyDisk::new(MEMBER_BYTES);
         world.run(&array, array.add(spare.clone(), "spare")).expect("large enough");
         let whole = |status: &array::Status| status.redundancy_left > 0 && status.job.is_none();
         world.until(&array, whole);
         assert!(errors(&world, &array, &bytes) > 20, "{level}");
-        // What is written anew, is.
+        // Blocks that are written again are readable.
         for (index, part) in bytes.chunks(1 << 19).enumerate() {
             world.write(&array, (index as u64) << 19, part).expect("whole stripes");
         }
@@ -195,7 +195,7 @@ fn what_a_crash_made_suspect_is_an_error_and_no_garbage_when_a_member_is_lost() 
     }
 }
 
-/// A checkpoint says up to where all is in sync: it must be gone from the superblocks before
+/// A checkpoint marks the end of the synced part. It must be gone from the superblocks before
 /// anything below it is written again.
 #[test]
 fn a_crash_after_an_unfinished_sync_forgets_the_checkpoint() {
@@ -214,11 +214,11 @@ fn a_crash_after_an_unfinished_sync_forgets_the_checkpoint() {
     assert!(assembly.recovered.unsynced.overlaps(0..512), "{:?}", assembly.recovered.unsynced);
 }
 
-/// After a crash a mirror is read alike whoever is lost next, also before the resync gets there:
-/// its copies are made alike before anybody is answered.
+/// After a crash a mirror returns the same data whichever member is lost next, even before the
+/// resync gets there: copies are resolved before the first answer.
 #[test]
 fn copies_that_a_crash_left_different_are_made_alike_before_they_are_read() {
-    // Far from where the resync begins.
+    // Far from the start of the resync.
     const AT: u64 = 4 << 20;
     for (level, members) in [(Level::Raid1, 3), (Level::Raid10, 4)] {
         let world = World::new(members, 16 << 20);
@@ -227,7 +227,7 @@ fn copies_that_a_crash_left_different_are_made_alike_before_they_are_read() {
         world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
         let array = world.start();
         world.write(&array, AT + 16384, &[1; 4096]).expect("healthy; and awake");
-        // The others do not hear of it before the crash.
+        // The other members miss it before the crash.
         world.disks[1..].iter().for_each(|disk| disk.break_with(Fault::HungWrites));
         let write = array.submit(Op::write(AT, world.pool.copy_of(&[7; 8192]).freeze()));
         let until = world.clock.now() + Duration::from_millis(3);
@@ -244,8 +244,8 @@ fn copies_that_a_crash_left_different_are_made_alike_before_they_are_read() {
     }
 }
 
-/// What was read once stays so when the next member is lost: copies are made alike without those
-/// that are missing.
+/// Data that was read once stays the same when the next member is lost: copies are resolved even
+/// without the missing ones.
 #[test]
 fn copies_are_made_alike_though_a_member_is_missing() {
     for (level, members) in [(Level::Raid1, 3), (Level::Raid10, 4)] {
@@ -262,7 +262,7 @@ fn copies_are_made_alike_though_a_member_is_missing() {
     }
 }
 
-/// One syndrome cannot be read and is restored; the other one is of something else.
+/// One syndrome is unreadable and is restored; the other one does not match the data.
 #[test]
 fn a_resync_that_restores_a_syndrome_compares_the_other_one() {
     for (unreadable, other) in [(4, 3), (3, 4)] {
@@ -287,7 +287,7 @@ fn a_resync_that_restores_a_syndrome_compares_the_other_one() {
     }
 }
 
-/// What the resync was at when a copy was lost is compared all the same.
+/// The range that the resync was working on when a copy was lost is compared all the same.
 #[test]
 fn a_resync_that_loses_a_copy_makes_the_others_alike() {
     let world = world(Level::Raid1, 3);
@@ -306,8 +306,8 @@ fn a_resync_that_loses_a_copy_makes_the_others_alike() {
     assert_eq!(differs, None, "the copies differ from there on");
 }
 
-/// Nothing can be made alike where nothing may be written: block by block it is the first copy that
-/// is read, though that cannot be read next to it, or is listed there.
+/// On a read-only array copies cannot be resolved. Each block is read from the first copy, even if
+/// that is unreadable or listed next to it.
 #[test]
 fn what_was_read_once_stays_so_while_nothing_may_be_written() {
     for checksums in [false, true] {

@@ -1,5 +1,5 @@
-//! Arrays at the borders of what a mask of data indices can hold: the intent log protects the last
-//! data slot as it protects the first.
+//! Arrays at the limits of a mask of data indices: the intent log protects the last data slot like
+//! the first.
 
 mod world;
 
@@ -13,7 +13,7 @@ use world::{Fault, World, pattern};
 
 const CHUNK: u64 = 4096;
 
-/// Data slots at the borders, for each level with a log: members that this takes.
+/// Data slots at the limits, as numbers of members, for each level with a log.
 fn borders(level: Level) -> impl Iterator<Item = usize> {
     let parity = if level == Level::Raid6 { 2 } else { 1 };
     let members = [63, 64, 65, 66, 127].map(|data| (data + parity).min(MAX_SLOTS));
@@ -29,7 +29,7 @@ struct Wide {
 }
 
 impl Wide {
-    /// An array whose first stripe is full of a pattern that is durable.
+    /// An array whose first stripe is full of a durable pattern.
     fn filled(level: Level, members: usize, policy: Consistency, journal: bool) -> Wide {
         let what = format!("{level} of {members} members, {policy:?}, journal device {journal}");
         let world = World::new(members + usize::from(journal), 6 << 20);
@@ -51,8 +51,8 @@ impl Wide {
         self.array.geometry().stripe(Stripe(0)).data(index as usize).index()
     }
 
-    /// Writes data indices `from..` new, of which one is held back, and crashes. Then the members
-    /// of the indices in `lost` are gone. Every block that was not written must be as it was.
+    /// Writes the data indices from `from` on, holds one of the writes back, and crashes. Then
+    /// loses the members of the indices in `lost`. Every unwritten block must be as it was.
     fn cut(self, from: u64, held: u64, lost: &[u64]) {
         let Wide { world, array, what, stripe } = &self;
         let missing: Vec<usize> = lost.iter().map(|&index| self.holder(index)).collect();
@@ -112,7 +112,7 @@ fn the_new_data_of_the_last_data_slots_is_logged() {
     }
 }
 
-/// The new data of a slot without a member has no place but parity, and is logged.
+/// The new data of a slot without a member exists only in parity, and is logged.
 #[test]
 fn what_is_written_to_a_last_slot_without_a_member_survives_a_crash() {
     for level in [Level::Raid5, Level::Raid6] {

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// So much of something (bytes, requests) and no more. First come, first served.
+/// A limited amount of something (bytes, requests). First come, first served.
 #[derive(Clone)]
 pub struct Budget {
     state: Rc<RefCell<State>>,
@@ -39,8 +39,8 @@ impl Budget {
         Budget { state: Rc::new(RefCell::new(state)) }
     }
 
-    /// Takes `amount` units once they are there and all who came earlier were served. An amount
-    /// over the limit is granted alone, when nothing else is out: it must not wait for ever.
+    /// Takes `amount` units once they are free and all earlier callers were served. An amount over
+    /// the limit is granted alone, when nothing else is taken: it must not wait for ever.
     pub fn take(&self, amount: u64) -> Take {
         Take { state: Rc::clone(&self.state), amount, turn: None }
     }

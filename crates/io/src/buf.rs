@@ -9,9 +9,9 @@
 //! A block goes back to its pool when its last view is dropped. Blocks start at a multiple of
 //! [`BUF_ALIGN`], so a view that starts on a sector boundary may go to a disk without a copy.
 //!
-//! **Stable memory.** Bytes that somebody else may still change (a guest's pages, a client's shared
-//! memory) are *unstable*: parity computed from one state and data written from the next would
-//! differ. [`SharedBuf::stable`] copies them once; memory from a [`Pool`] is stable as it is.
+//! **Stable memory.** Bytes that another party may still change (a guest's pages, a client's shared
+//! memory) are *unstable*: parity and data could be computed from different states.
+//! [`SharedBuf::stable`] copies them once; memory from a [`Pool`] is stable.
 //!
 //! Invariant: two `Buf`s, or a `Buf` and a `SharedBuf`, never cover the same byte.
 #![allow(unsafe_code)]
@@ -23,7 +23,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// Blocks start at a multiple of this many bytes: what O_DIRECT wants of any disk in use.
+/// Blocks start at a multiple of this many bytes: O_DIRECT needs no more on any disk in use.
 pub const BUF_ALIGN: usize = 4096;
 
 /// Sizes of blocks are `BUF_ALIGN << class`.
@@ -66,7 +66,7 @@ pub struct Buf {
     len: u32,
 }
 
-/// Read-only memory that may be shared: what writes are made of. Cloning copies no bytes.
+/// Read-only shared memory, the payload of writes. Cloning copies no bytes.
 pub struct SharedBuf {
     block: NonNull<Block>,
     start: u32,
@@ -88,8 +88,7 @@ fn layout_of(class: u8) -> Layout {
 }
 
 impl Pool {
-    /// A pool that keeps at most `keep_bytes` of unused memory; what comes back beyond that is
-    /// freed.
+    /// A pool that keeps at most `keep_bytes` of unused memory and frees the rest.
     pub fn new(keep_bytes: usize) -> Pool {
         let free = Free { by_class: [const { Vec::new() }; CLASSES], bytes: 0 };
         Pool(Arc::new(Shelves { free: Mutex::new(free), keep_bytes }))
@@ -305,7 +304,7 @@ impl SharedBuf {
         Ok(self)
     }
 
-    /// The memory for writing again, if nobody else looks at any part of it.
+    /// The memory for writing again, if this is its only reference.
     ///
     /// # Errors
     /// `self`, unchanged, if it is still shared.

@@ -1,4 +1,4 @@
-//! Time, and what work costs.
+//! Time, and the cost of work.
 
 use std::cell::RefCell;
 use std::cmp::Reverse;
@@ -29,7 +29,7 @@ impl Sub for Time {
     }
 }
 
-/// What [`Clock::charge`] is told about.
+/// The kinds of work that [`Clock::charge`] counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cost {
     /// One call into the kernel.
@@ -55,11 +55,11 @@ pub trait Clock {
     /// Wall-clock time for superblocks: microseconds since 1970, UTC.
     fn unix_micros(&self) -> u64;
 
-    /// Tells the clock that work was done. Free in production; a cost model in the lab.
+    /// Reports finished work to the clock. Free in production; a cost model in the lab.
     fn charge(&self, cost: Cost, bytes: u64);
 }
 
-/// The sleepers of a clock: what every clock needs beside the time itself.
+/// The sleepers of a clock, shared by all clocks.
 #[derive(Default)]
 pub struct Timers {
     heap: RefCell<BinaryHeap<Reverse<(Time, u64, u64)>>>,

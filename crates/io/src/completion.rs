@@ -15,12 +15,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// The operations a disk (or a clock) has under way.
+/// The operations in flight on a disk (or a clock).
 pub struct Completions<T> {
     table: Rc<RefCell<Table<T>>>,
 }
 
-/// Names one operation to whoever finishes it.
+/// Identifies one operation to the code that completes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket {
     slot: u32,
@@ -67,7 +67,7 @@ impl Ticket {
         Ticket { slot: bits as u32, generation: (bits >> 32) as u32 }
     }
 
-    /// The slot alone: an index below the most operations that were ever under way at once.
+    /// The slot alone: an index below the highest number of operations in flight at once.
     pub fn slot(self) -> usize {
         self.slot as usize
     }
@@ -109,7 +109,7 @@ impl<T> Completions<T> {
         (ticket, Completion { state })
     }
 
-    /// Ends an operation and wakes whoever waits for it.
+    /// Completes an operation and wakes its waiter.
     ///
     /// # Panics
     /// If the operation has ended already.
@@ -134,14 +134,14 @@ impl<T> Completions<T> {
         }
     }
 
-    /// True if nobody waits for this operation any more.
+    /// True if no caller waits for this operation.
     pub fn is_abandoned(&self, ticket: Ticket) -> bool {
         let table = self.table.borrow();
         let entry = &table.slots[ticket.slot as usize];
         entry.generation != ticket.generation || matches!(entry.state, State::Abandoned)
     }
 
-    /// How many operations are under way.
+    /// The number of operations in flight.
     pub fn in_flight(&self) -> usize {
         let table = self.table.borrow();
         table.slots.len() - table.free.len()
@@ -158,7 +158,7 @@ impl<T> Table<T> {
 }
 
 impl<T> Completion<T> {
-    /// An answer that is there already.
+    /// A completed answer.
     pub fn ready(value: T) -> Completion<T> {
         Completion { state: Source::Ready(Some(value)) }
     }
@@ -168,7 +168,7 @@ impl<T> Completion<T> {
         Completion { state: Source::Ready(None) }
     }
 
-    /// The answer, if it is there; nothing is registered to be woken.
+    /// The answer, if present; registers no waker.
     pub fn take_ready(&mut self) -> Option<T> {
         match &mut self.state {
             Source::Ready(value) => value.take(),

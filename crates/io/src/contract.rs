@@ -1,9 +1,9 @@
 //! The contract of a [`Disk`], as a test-suite: each sentence of the comment in `disk.rs` is a
 //! check.
 //!
-//! [`check`] takes any disk of at least [`MIN_BYTES`] whose content may be destroyed, and panics
-//! with what was promised and what came. It asks nothing of time and starts nothing: whoever calls
-//! it drives the disk. Also here: [`check_read_only`].
+//! [`check`] takes any disk of at least [`MIN_BYTES`] whose content may be destroyed. It panics
+//! with the promised and the actual result. It needs no time and starts nothing: the caller drives
+//! the disk. Also here: [`check_read_only`].
 //!
 //! Every check leaves the disk usable for the next. The order of the checks does not matter.
 
@@ -17,7 +17,7 @@ use crate::{
 /// The least size of a disk that can be checked.
 pub const MIN_BYTES: u64 = 8 << 20;
 
-/// Runs every check. Destroys what is on the disk.
+/// Runs every check. Destroys the disk's content.
 ///
 /// # Panics
 /// At the first breach of the contract.
@@ -83,7 +83,7 @@ impl Numbers {
     }
 }
 
-/// What must come back with the completion: the kind of work and the length of each buffer.
+/// The expected completion: the kind of work and the length of each buffer.
 fn shape(work: &Work) -> (&'static str, Vec<usize>) {
     match work {
         Work::Read(bufs) => ("read", bufs.iter().map(|buf| buf.len()).collect()),
@@ -234,7 +234,7 @@ impl<'a> Subject<'a> {
         self.write_and_read_lists(self.block as u64, &bytes, lists).await;
     }
 
-    /// Buffers whose address and length are multiples of nothing; their sum is.
+    /// Buffers with odd addresses and lengths; only their sum is aligned.
     async fn odd_buffers_are_taken(&self) {
         let len = 40 * self.block;
         let list = || {
@@ -342,7 +342,7 @@ impl<'a> Subject<'a> {
         self.write(0, &self.bytes(12, self.block)).await;
         drop(self.disk.submit(Op::write(0, self.pool.copy_of(&bytes).freeze())));
         drop(self.disk.submit(Op::read(0, self.pool.take(self.block))));
-        // Operations in flight may run in any order, so the write may still be under way.
+        // Operations in flight may run in any order, so the write may still be in flight.
         for _ in 0..10_000 {
             if self.read(0, self.block).await == bytes {
                 return;

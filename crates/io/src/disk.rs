@@ -23,7 +23,7 @@ pub trait Disk {
     /// Starts an operation.
     fn submit(&self, op: Op) -> Completion<Done>;
 
-    /// What the disk can do, now.
+    /// The disk's current limits.
     fn limits(&self) -> Limits;
 
     /// Completes with the new size when the disk has grown or shrunk.
@@ -37,17 +37,17 @@ pub trait Disk {
 pub struct Op {
     /// First byte, from the start of the disk.
     pub offset: u64,
-    /// What to do.
+    /// The operation.
     pub work: Work,
     /// For writes, zeroes and discards: complete only when durable.
     pub fua: bool,
-    /// After this the answer is of no use: the disk may give up with `Timeout`.
+    /// After this time the answer is useless: the disk may fail with `Timeout`.
     pub deadline: Option<Time>,
-    /// Who asks.
+    /// The requester's priority.
     pub class: Class,
 }
 
-/// What an operation does. Buffers come back in the same shape in [`Done`].
+/// An operation. Buffers come back in the same shape in [`Done`].
 #[derive(Debug)]
 pub enum Work {
     /// Fill these buffers, in order.
@@ -65,8 +65,7 @@ pub enum Work {
         /// Refuse rather than be no faster than writing zeros.
         fast: bool,
     },
-    /// These bytes are not needed any more. What they read as later is in
-    /// [`Limits::discard_zeroes`].
+    /// These bytes are not needed any more. [`Limits::discard_zeroes`] says how they read later.
     Discard {
         /// How many bytes.
         len: u64,
@@ -75,7 +74,7 @@ pub enum Work {
     Extents {
         /// How many bytes.
         len: u64,
-        /// The answer, in order, without gaps; may end before `len`, but not before the first byte.
+        /// Ascending extents without gaps; may end before `len`, but not before the first byte.
         found: Vec<Extent>,
     },
 }
@@ -83,7 +82,7 @@ pub enum Work {
 /// The answer to an operation: the work with its buffers, and how it went.
 #[derive(Debug)]
 pub struct Done {
-    /// What was submitted.
+    /// The submitted operation.
     pub work: Work,
     /// How it went.
     pub result: Result<()>,
@@ -94,11 +93,11 @@ pub struct Done {
 pub struct Extent {
     /// How many bytes.
     pub len: u64,
-    /// What they are.
+    /// The kind of these bytes.
     pub kind: ExtentKind,
 }
 
-/// What the bytes of an [`Extent`] are, as NBD's `base:allocation` tells it.
+/// The kind of an [`Extent`], as in NBD's `base:allocation`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ExtentKind {
     /// Stored; content unknown.
@@ -109,7 +108,7 @@ pub enum ExtentKind {
     Hole,
 }
 
-/// Who asks: background work yields to the foreground.
+/// Priority: background work yields to the foreground.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Class {
     /// A client waits for it.
@@ -131,7 +130,7 @@ pub enum ZeroSupport {
     Fast,
 }
 
-/// What a disk can do. Sizes in bytes; block sizes are powers of two.
+/// The limits of a disk. Sizes in bytes; block sizes are powers of two.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// Size of the disk.
@@ -156,8 +155,8 @@ pub struct Limits {
     pub read_only: bool,
     /// Completed writes may be lost by a power cut until flushed.
     pub volatile: bool,
-    /// Changes when whatever serves the disk has started anew (and may have lost unflushed writes);
-    /// 0 where it cannot be told.
+    /// Changes when the server behind the disk has restarted (and may have lost unflushed writes);
+    /// 0 if unknown.
     pub boot_id: u64,
     /// The owner's epoch that the disk enforces; 0 where it enforces none.
     pub epoch: u64,
@@ -187,8 +186,7 @@ impl Limits {
         }
     }
 
-    /// What is wrong with this operation, if anything: range, alignment, read-only. Every disk asks
-    /// this first.
+    /// Checks an operation: range, alignment, read-only. Every disk calls this first.
     pub fn check(&self, op: &Op) -> Option<&'static str> {
         let len = op.work.len();
         let mask = u64::from(self.logical_block) - 1;

@@ -1,4 +1,4 @@
-//! What can go wrong with a disk, sorted by what the caller can do about it.
+//! Errors of a disk, by the caller's possible response.
 //!
 //! One small matchable kind, one sentence of context (which disk, which offset, which call), and
 //! the error underneath where there is one.
@@ -44,12 +44,12 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of this kind; `context` says on what (path or name, offset, call).
+    /// An error of this kind; `context` names the object (path or name, offset, call).
     pub fn new(kind: ErrorKind, context: impl Into<String>) -> Error {
         Error(Box::new(Inner { kind, context: context.into(), source: None }))
     }
 
-    /// The same error with what lay underneath.
+    /// The same error with its cause.
     #[must_use]
     pub fn with_source(mut self, source: impl error::Error + Send + Sync + 'static) -> Error {
         self.0.source = Some(std::sync::Arc::new(source));
@@ -61,12 +61,12 @@ impl Error {
         Error::new(ErrorKind::Refused, context)
     }
 
-    /// What the caller can tell errors apart by.
+    /// Distinguishes errors for the caller.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// True if the disk lost what was there, and a write would make it readable.
+    /// True if the disk lost the content and a write would make it readable.
     pub fn is_medium(&self) -> bool {
         matches!(self.0.kind, ErrorKind::Medium { .. })
     }

@@ -1,4 +1,4 @@
-//! The seam: what Parapet asks of the world, and nothing about how the world does it.
+//! The seam: the interfaces that Parapet needs from the outside, without their implementation.
 //!
 //! ```text
 //!    array   net          speak only this
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Owns the traits, the aligned buffer [`Buf`], the [`Completion`] of an operation, and
-//! [`MemDisk`], the contract of a disk made concrete. Never opens a file, a socket or a clock.
-//! `unsafe` stands in `buf.rs` only.
+//! [`MemDisk`], the reference implementation of a disk. Never opens a file, a socket or a clock.
+//! `unsafe` is in `buf.rs` only.
 #![deny(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-/// One address in a set that is connected each to each. Delivers in order per sender; never loses.
+/// One address in a fully connected set. Delivers in order per sender; never loses a message.
 pub trait Mailbox<M> {
     /// This mailbox's own address.
     fn address(&self) -> usize;
@@ -13,7 +13,7 @@ pub trait Mailbox<M> {
     /// Sends the whole batch to `to`, in order, and leaves `batch` empty. Never waits.
     fn send(&self, to: usize, batch: &mut Vec<M>);
 
-    /// Appends what has arrived to `into`; pending if there is nothing.
+    /// Appends the received messages to `into`; pending if there are none.
     fn poll_receive(&self, cx: &mut Context<'_>, into: &mut Vec<M>) -> Poll<()>;
 }
 

@@ -1,6 +1,6 @@
 //! A disk in memory: the contract of [`Disk`] made concrete, and the quickest disk to test with.
 //!
-//! Every operation completes at once. Holes are tracked per page, so block status tells the truth.
+//! Every operation completes at once. Holes are tracked per page, so block status is exact.
 
 use std::cell::RefCell;
 
@@ -45,7 +45,7 @@ impl MemDisk {
         });
     }
 
-    /// Changes bytes behind the back of whoever uses the disk.
+    /// Changes bytes without the knowledge of the disk's user.
     ///
     /// # Panics
     /// If the range is not on the disk.

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
-/// Wakes everyone who waits, each time it is raised. Single-threaded.
+/// Wakes all waiters each time it is raised. Single-threaded.
 ///
 /// Use it as a condition variable: `while !ready() { signal.wait().await }`.
 #[derive(Default)]
@@ -15,12 +15,12 @@ pub struct Signal {
 }
 
 impl Signal {
-    /// A signal nobody waits for.
+    /// A signal without waiters.
     pub fn new() -> Signal {
         Signal::default()
     }
 
-    /// Wakes all who wait now.
+    /// Wakes all current waiters.
     pub fn raise(&self) {
         self.raised.set(self.raised.get() + 1);
         // The list's room is kept for the next round: waiting allocates nothing once warm.

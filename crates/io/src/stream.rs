@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 /// Both directions of one connection. Dropping it closes the connection.
 pub trait Stream {
-    /// Reads what is there into `into`: 0 at the end of the stream. Pending registers the waker.
+    /// Reads available bytes into `into`: 0 at the end of the stream. Pending registers the waker.
     fn poll_read(&self, cx: &mut Context<'_>, into: &mut [u8]) -> Poll<Result<usize>>;
 
     /// Writes as much of `bytes` as the stream takes now, at least one byte unless all are empty.

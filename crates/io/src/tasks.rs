@@ -27,7 +27,7 @@ pub struct TaskSet {
 }
 
 struct Entry {
-    /// Out of its place while it is being polled, with what wakes it.
+    /// Out of its place during its poll, with its waker.
     task: Option<(Task, Waker)>,
     handle: Arc<Handle>,
 }
@@ -83,7 +83,7 @@ impl Ready {
 
 impl Drop for TaskSet {
     fn drop(&mut self) {
-        // Whoever holds a waker of a task holds the queue: not also who drove the set.
+        // A task's waker holds the queue, but not the waker of the set's driver.
         let owner = self.ready.lock().owner.take();
         drop(owner);
     }
@@ -173,7 +173,7 @@ impl TaskSet {
         let (mut task, waker) = {
             let mut tasks = self.tasks.borrow_mut();
             let Some(entry) = tasks[index].as_mut() else { return };
-            // A late wake of a task that has ended, whose place is taken by another.
+            // A late wake of an ended task whose place another one has taken.
             if entry.handle.name.number != number {
                 return;
             }
@@ -183,7 +183,7 @@ impl TaskSet {
         };
         let ended = task.as_mut().poll(&mut Context::from_waker(&waker)).is_ready();
         if ended {
-            // Tasks may own what spawns or wakes others: let them go outside the borrow.
+            // Dropping a task may spawn or wake others: drop it outside the borrow.
             drop(task);
             let entry = self.tasks.borrow_mut()[index].take();
             self.vacant.borrow_mut().push(index);

@@ -23,27 +23,26 @@ pub enum Mode {
     ReadWrite,
     /// Reads only, by order of the user.
     ReadOnly,
-    /// Members found no space for what was to be written, more of them than the level can do
-    /// without: all is read, nothing is written.
+    /// Members have no space for a write, more of them than the level tolerates: all data is read,
+    /// nothing is written.
     Full,
-    /// More members are lost than the level can make good: what can be read is read, nothing is
-    /// written.
+    /// More members are lost than the level tolerates: readable data is read, nothing is written.
     Broken,
 }
 
 impl Mode {
-    /// Nothing is written any more until the array is started anew.
+    /// Nothing is written until the array is restarted.
     pub fn is_final(self) -> bool {
         matches!(self, Mode::Full | Mode::Broken)
     }
 }
 
-/// Who holds a slot.
+/// The member of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SlotAssignment {
     /// The member, if there is one.
     pub member: Option<MemberId>,
-    /// Up to which array offset the member holds what it should; `None` when it holds all.
+    /// The array offset up to which the member is in sync; `None` if it is in sync everywhere.
     pub recovered: Option<u64>,
     /// A member that is being made a copy of the slot, and up to which array offset it is one.
     pub replacement: Option<(MemberId, u64)>,
@@ -54,7 +53,7 @@ pub struct SlotAssignment {
 pub struct Configuration {
     /// Its number.
     pub epoch: Epoch,
-    /// Who holds each slot.
+    /// The member of each slot.
     pub slots: Vec<SlotAssignment>,
     /// Members that wait for a slot to become free.
     pub spares: Vec<MemberId>,

@@ -1,10 +1,10 @@
 //! Where every byte of an array lives.
 //!
-//! Owns the map from array offsets to members and back, for every level, and what a level needs of
-//! its members. Never knows which members are there, never does I/O; after construction nothing
-//! allocates.
-//! Invariants: the map is one-to-one; whatever it names lies within [`Geometry::member_bytes`]; on
-//! levels that md has it is md's map, bit for bit.
+//! Owns the map from array offsets to members and back, for every level, and a level's requirements
+//! for its members. Never considers which members are present, never does I/O; allocates only in
+//! construction.
+//! Invariants: the map is one-to-one; every mapped byte is within [`Geometry::member_bytes`]; on
+//! md's levels it is md's map, bit for bit.
 //!
 //! # The maps
 //!
@@ -105,7 +105,7 @@ pub const REGION_BYTES: u64 = 64 << 20;
 /// Members are used in whole sectors.
 const SECTOR_BYTES: u64 = 512;
 
-/// What an array is made of: all that its map depends on.
+/// The parameters of an array's map.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Shape {
     /// Level and parameters.
@@ -151,7 +151,7 @@ impl Geometry {
     /// The map of an array of this shape.
     ///
     /// # Errors
-    /// [`GeometryError`] says what the layout needs and the shape has not.
+    /// [`GeometryError`] states the layout's requirement that the shape violates.
     pub fn new(shape: Shape) -> Result<Geometry, GeometryError> {
         let Shape { layout, chunk_bytes, members } = shape;
         check_members(layout, members.len())?;
@@ -328,7 +328,7 @@ impl Geometry {
         }
     }
 
-    /// What lives on a member at an offset from its data offset: the inverse of the map.
+    /// The content at an offset from a member's data offset: the inverse of the map.
     ///
     /// # Panics
     /// If the array has no such slot.
@@ -374,7 +374,7 @@ fn whole_stripes(bytes: u64, stripe_bytes: u64, capacity: u64) -> Divisor {
     Divisor::new(stripes * stripe_bytes, capacity)
 }
 
-/// Can an array of this layout have so many members?
+/// Does this layout allow this number of members?
 fn check_members(layout: Layout, found: usize) -> Result<(), GeometryError> {
     let bad = GeometryError::BadLayout { layout };
     let (needed, allowed) = match layout {

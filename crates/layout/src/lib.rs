@@ -1,5 +1,5 @@
-//! numbers → numbers: where every byte of an array lives, what to do to read or write it, and the
-//! bytes that describe an array on its members.
+//! numbers → numbers: the place of every byte of an array, the plan of a read or write, and the
+//! on-disk formats of members.
 //!
 //! Owns geometry, plans and on-disk formats. Never does I/O, never looks at a clock, never
 //! allocates on the data path.

@@ -1,7 +1,7 @@
-//! What to do to read or write a row, as a value that can be printed, compared and enumerated.
+//! The plan of a read or write of a row, as a value that can be printed, compared and enumerated.
 //!
 //! Owns the decisions of the parity levels; never does I/O, never computes parity. The engine
-//! executes what is decided here, for clients, rebuild, resync and scrub alike.
+//! executes the plans, for clients, rebuild, resync and scrub alike.
 //!
 //! # Rows
 //!
@@ -27,24 +27,24 @@
 //! slots.
 //!
 //! ```text
-//!   parity  what holds                                       method           reads
+//!   parity  condition                                        method           reads
 //!   ──────  ───────────────────────────────────────────────  ───────────────  ──────────────────
 //!   none                                                     DataOnly         nothing
-//!   some    everything is touched                            Full             nothing
-//!   some    synced; touched and parity readable; they are    ReadModifyWrite  touched + parity
-//!           fewer than kept, or kept is not all readable
-//!   some    kept is all readable                             Reconstruct      kept
-//!   some    what cannot be read can be recovered             Recover          readable data, and
+//!   some    all data is touched                              Full             nothing
+//!   some    in sync; touched and parity readable; fewer      ReadModifyWrite  touched + parity
+//!           than kept, or some of kept is unreadable
+//!   some    all of kept is readable                          Reconstruct      kept
+//!   some    unreadable data can be recovered                 Recover          readable data, and
 //!                                                                             parity as needed
 //!   some    no parity is readable; touched has members       DataOnly         nothing
 //!   some    otherwise                                        data is lost
 //! ```
 //!
-//! *Parity* is what parity slots are writable.
+//! *Parity* is the set of writable parity slots.
 //!
-//! A row that is not synced is never updated by `ReadModifyWrite`: wrong parity would stay wrong.
-//! Where parity is doubtful, what cannot be read is not recovered for a reader. A write to other
-//! slots of the row leaves it as doubtful as it was; one that needs no recovery settles the row.
+//! A row out of sync is never updated by `ReadModifyWrite`: wrong parity would stay wrong. Where
+//! parity is unverified, unreadable blocks are not recovered for a reader. A write to other slots
+//! leaves the row unverified; a write without recovery verifies it.
 
 use core::fmt;
 
@@ -78,7 +78,7 @@ impl Row {
     }
 }
 
-/// The rows that the bytes `from..to` of a stripe's data touch, in order of their offset.
+/// The rows of the bytes `from..to` of a stripe's data, in order of their offset.
 ///
 /// # Panics
 /// If the range is empty.
@@ -112,7 +112,7 @@ pub fn rows(stripe: Stripe, from: u64, to: u64, chunk_bytes: u64) -> impl Iterat
     cut.into_iter().filter(|row| row.start < row.end && row.count > 0)
 }
 
-/// The slots of one stripe by what they hold.
+/// The slots of one stripe by their content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Roles {
     /// Slots with data.
@@ -141,17 +141,17 @@ impl Roles {
     }
 }
 
-/// What is known of one row when a plan is made.
+/// The known state of one row when a plan is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RowState {
-    /// Slots whose bytes of this row are current and can be read: not missing, not yet to be
-    /// rebuilt, no bad block, no bad checksum.
+    /// Slots with current and readable bytes of this row: not missing, below the recovery offset,
+    /// no bad block, no checksum mismatch.
     pub readable: SlotSet,
-    /// Slots that must get what is written: the readable ones and those being rebuilt.
+    /// Slots that must be written: the readable ones and those being rebuilt.
     pub writable: SlotSet,
     /// Parity is known to agree with the data.
     pub synced: bool,
-    /// Parity may belong to a write that was cut by a crash: what is recovered from it may never
+    /// Parity may belong to a write that a crash interrupted: blocks recovered from it may never
     /// have been written.
     pub suspect: bool,
 }
@@ -159,15 +159,15 @@ pub struct RowState {
 /// How a write computes parity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Method {
-    /// No parity member is there, or parity is lost in this row: just write the data.
+    /// No parity member is present, or parity is lost in this row: just write the data.
     DataOnly,
     /// All data of the row is new: parity from it alone.
     Full,
-    /// Parity changes by what the data changes.
+    /// The change of the data updates parity.
     ReadModifyWrite,
     /// Parity from the new data and the data that is kept.
     Reconstruct,
-    /// Recover what cannot be read, then as `Reconstruct`.
+    /// Recover unreadable blocks, then as `Reconstruct`.
     Recover(Erasure),
 }
 
@@ -208,11 +208,11 @@ pub struct WritePlan {
 pub struct ReadPlan {
     /// Slots that are read.
     pub read: SlotSet,
-    /// What is computed from them, if something that is wanted cannot be read.
+    /// The recovery computed from them, if a required block is unreadable.
     pub recover: Option<Erasure>,
 }
 
-/// More is missing than the level can make good: these data slots' bytes of the row are lost.
+/// The losses exceed the level's tolerance: these data slots' bytes of the row are lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DataLost {
     /// Data slots that can be neither read nor recovered.
@@ -267,7 +267,7 @@ pub fn plan_read(roles: &Roles, state: &RowState, wanted: SlotSet) -> Result<Rea
 /// Plans the writing of new bytes to the data slots `touched` of a row.
 ///
 /// # Errors
-/// [`DataLost`] if the row has lost more than its parity can make good: nothing may be written.
+/// [`DataLost`] if the row's losses exceed its parity: nothing may be written.
 ///
 /// # Panics
 /// If `touched` is empty or not a set of data slots, or the plan would break its own rules.
@@ -293,7 +293,7 @@ pub fn plan_write(
             Err(DataLost { slots: nowhere })
         };
     }
-    // Full is the limit of Reconstruct with nothing kept; but what is lost must fit into the
+    // Full is the limit of Reconstruct with nothing kept; but the lost blocks must not exceed the
     // parity.
     let unwritten = touched.difference(state.writable);
     if unwritten.count() > parity.count() {

@@ -1,8 +1,8 @@
 //! Parapet's private area: bytes that md leaves unused between its own structures and the data.
 //!
-//! Owns the header of the area, how the area is divided, and the rule by which it is trusted. What
-//! is logged there has a module of its own ([`log`]), and so have the table of checksums
-//! ([`checksums`]) and the device that the log may lie on instead ([`journal`]).
+//! Owns the header of the area, its division, and the rule for trusting it. Its log ([`log`]), its
+//! checksum table ([`checksums`]) and the optional journal device ([`journal`]) have modules of
+//! their own.
 //!
 //! ```text
 //!   bounds.start                                                              bounds.end
@@ -10,14 +10,14 @@
 //!     4 KiB    4 KiB    the rest     as a bitmap   64 KiB    8 B per 4 KiB of data, or none
 //! ```
 //!
-//! mdadm and the kernel take this space to be free, and may use it. So the area is believed only if
-//! **we** wrote the member's superblock last. Three things bind a header to a superblock:
+//! For mdadm and the kernel this space is free, and they may use it. So the area is trusted only if
+//! **Parapet** wrote the member's superblock last. Three things bind a header to a superblock:
 //!
-//! 1. the array, the member and the bounds, which are computed anew from the superblock each time;
+//! 1. the array, the member and the bounds, which are computed from the superblock each time;
 //! 2. the event count;
 //! 3. `utime` with all its 64 bits. We put a random [`Tag`] where md has microseconds; the kernel
-//!    and mdadm write zeros there. The event count alone proves nothing, since a kernel's session
-//!    can end on the number it began with.
+//!    and mdadm write zeros there. The event count alone proves nothing: a kernel's session can end
+//!    on its initial number.
 //!
 //! Where md writes no superblock there is nothing to be seen: a kernel runs and writes a linear or
 //! RAID 0 array without touching one. There a header never counts.
@@ -26,7 +26,7 @@
 //! `e mod 2` and is flushed, then the superblock is written. A crash between the two leaves the old
 //! superblock with the old header, in the other copy. [`valid`] takes whichever copy matches.
 //!
-//! Invariant: what [`PrivateHeader::parse`] accepts, [`PrivateHeader::print`] gives back.
+//! Invariant: [`PrivateHeader::print`] reproduces the bytes that [`PrivateHeader::parse`] accepted.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -42,9 +42,12 @@ use crate::md::{Crc32c, Superblock, Timestamp, Uuid};
 
 pub mod bad;
 pub mod checksums;
+mod consistency;
 mod frame;
 pub mod journal;
 pub mod log;
+
+pub use consistency::Consistency;
 
 fields! { 384;
     MAGIC            "magic"            0   8
@@ -86,13 +89,16 @@ fields! { 384;
 pub const HEADER_BYTES: u64 = 4096;
 /// Bytes of both copies, at the start of the area.
 pub const HEADERS_BYTES: u64 = 2 * HEADER_BYTES;
-/// Bytes for what happened to the array: two copies of its list of bad blocks.
+/// Bytes for two copies of the array's list of bad blocks.
 pub const HISTORY_BYTES: u64 = 64 << 10;
 /// The least an intent log needs.
 pub const LEAST_LOG_BYTES: u64 = 256 << 10;
 /// The least that a new member has for it.
 pub const NEW_LOG_BYTES: u64 = 1 << 20;
-/// The most an intent log is given on a new member, apart from what rounding adds.
+/// A new member of at least sixteen times this has at least this for it: a log that fills up has
+/// all changed pages of the checksum table written, and the writes of that moment wait for them.
+pub const AMPLE_LOG_BYTES: u64 = 16 << 20;
+/// The most an intent log gets on a new member, without rounding.
 pub const MOST_LOG_BYTES: u64 = 64 << 20;
 /// All parts of the area begin and end on a multiple of this.
 pub const ALIGNMENT: u64 = 4096;
@@ -116,7 +122,7 @@ const FLAG_UNVERIFIED: u64 = 1;
 const FLAG_CHECKSUMS: u64 = 2;
 /// Bit of `flags`: the log lies on the journal device.
 const FLAG_JOURNAL: u64 = 4;
-/// Bit of `flags`: the journal device was given up.
+/// Bit of `flags`: the journal device was abandoned.
 const FLAG_GIVEN_UP: u64 = 8;
 /// Bit of `flags`: see [`PrivateHeader::checksums_torn`].
 const FLAG_CHECKSUMS_TORN: u64 = 16;
@@ -166,15 +172,15 @@ pub struct Parts {
     pub log: Range<u64>,
     /// One bit per region, for arrays that cannot have md's bitmap.
     pub regions: Range<u64>,
-    /// What happened to the array: its bad blocks ([`bad`]).
+    /// The array's bad blocks ([`bad`]).
     pub history: Range<u64>,
     /// A checksum for each 4 KiB of the member's data; empty if there is no room for it.
     pub checksums: Range<u64>,
 }
 
 impl Parts {
-    /// Divides `bounds` for a member with `data_bytes` of data. The checksum table is left out
-    /// first; `None` if there is no room for the rest either.
+    /// Divides `bounds` for a member with `data_bytes` of data. The checksum table is omitted
+    /// first; `None` if the other parts do not fit either.
     pub fn of(bounds: Range<u64>, data_bytes: u64) -> Option<Parts> {
         let area = bounds.end.checked_sub(bounds.start)?;
         let fixed = HEADERS_BYTES + bitmap::space(data_bytes) + HISTORY_BYTES;
@@ -194,10 +200,23 @@ impl Parts {
 
 /// The area a new member of `member_bytes` should have at least, all parts included.
 pub const fn wanted_bytes(member_bytes: u64) -> u64 {
-    let log = (member_bytes / 256) & !(ALIGNMENT - 1);
-    let log = if log < NEW_LOG_BYTES { NEW_LOG_BYTES } else { log };
-    let log = if log > MOST_LOG_BYTES { MOST_LOG_BYTES } else { log };
+    let log = new_log_bytes(member_bytes);
     HEADERS_BYTES + log + bitmap::space(member_bytes) + HISTORY_BYTES + checksum_bytes(member_bytes)
+}
+
+/// Bytes of the intent log of a new member: a 16th of a small one, a 256th of a large one.
+const fn new_log_bytes(member_bytes: u64) -> u64 {
+    let small = at_most(member_bytes / 16, AMPLE_LOG_BYTES);
+    let large = at_most(member_bytes / 256, MOST_LOG_BYTES);
+    at_least(at_least(small, large), NEW_LOG_BYTES) & !(ALIGNMENT - 1)
+}
+
+const fn at_most(value: u64, limit: u64) -> u64 {
+    if value > limit { limit } else { value }
+}
+
+const fn at_least(value: u64, limit: u64) -> u64 {
+    if value < limit { limit } else { value }
 }
 
 /// Bytes of a checksum table for `data_bytes` of data, in whole blocks.
@@ -206,90 +225,21 @@ pub const fn checksum_bytes(data_bytes: u64) -> u64 {
     (entries * CHECKSUM_ENTRY_BYTES).next_multiple_of(ALIGNMENT)
 }
 
-/// How an array of a level with parity stands against the *write hole*: a crash in the middle of a
-/// write leaves parity that agrees neither with the old data nor with the new.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Consistency {
-    /// Not at all: everything is synced anew after a crash.
-    Resync,
-    /// The write-intent bitmap says which regions must be synced anew.
-    Bitmap,
-    /// Bitmap, and the intent log says how to make each row right, members missing or not.
-    Intent,
-    /// md's partial parity log, on RAID 5: Linux replays it too.
-    Ppl,
-    /// As `Intent`, and the log holds the new data too.
-    Journal,
-}
-
-impl Consistency {
-    /// All of them.
-    pub const ALL: [Consistency; 5] = [
-        Consistency::Resync,
-        Consistency::Bitmap,
-        Consistency::Intent,
-        Consistency::Ppl,
-        Consistency::Journal,
-    ];
-
-    /// Its name, as users write it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Consistency::Resync => "resync",
-            Consistency::Bitmap => "bitmap",
-            Consistency::Intent => "intent",
-            Consistency::Ppl => "ppl",
-            Consistency::Journal => "journal",
-        }
-    }
-
-    /// The policy of this name.
-    pub fn named(name: &str) -> Option<Consistency> {
-        Consistency::ALL.into_iter().find(|policy| policy.name() == name)
-    }
-
-    /// True if partial parities are logged, in the private area or in md's log: a crash and the
-    /// loss of a member together change no block that nobody wrote.
-    pub const fn closes_hole(self) -> bool {
-        self.has_log() || matches!(self, Consistency::Ppl)
-    }
-
-    /// True if partial parities are logged in the private area.
-    pub const fn has_log(self) -> bool {
-        matches!(self, Consistency::Intent | Consistency::Journal)
-    }
-
-    /// True if the array has md's write-intent bitmap by this policy.
-    pub const fn has_bitmap(self) -> bool {
-        matches!(self, Consistency::Bitmap | Consistency::Intent | Consistency::Journal)
-    }
-
-    const fn number(self) -> u64 {
-        match self {
-            Consistency::Resync => 1,
-            Consistency::Bitmap => 2,
-            Consistency::Intent => 3,
-            Consistency::Ppl => 4,
-            Consistency::Journal => 5,
-        }
-    }
-}
-
 /// The intent log of a member, as its header describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LogShape {
     /// A random number that everything logged since the array was started carries; other members
     /// have others. 0: nothing is logged.
     pub session: u64,
-    /// The log is a row of so many zones, each written by one shard of the engine.
+    /// The log has this many adjacent zones, each written by one shard of the engine.
     pub zones: u32,
     /// Bytes of a zone.
     pub zone_bytes: u64,
     /// A random number that all members have in common since the array was started. Of a log on a
     /// journal device it is the session.
     pub run: u64,
-    /// So many changes of membership had been made when this member got a slot: no record of
-    /// before is in its log. Smaller than any record's if it had one from the start.
+    /// The number of membership changes before this member got its slot: its log has no older
+    /// record. Smaller than any record's number if it had a slot from the start.
     pub since: u32,
     /// The form of its batches.
     pub form: log::Form,
@@ -312,15 +262,15 @@ pub struct PrivateHeader {
     pub slot: Option<u16>,
     /// The area, in bytes from the start of the member.
     pub bounds: Range<u64>,
-    /// What is where in it.
+    /// The parts of the area.
     pub parts: Parts,
-    /// What is in the intent log, if anything is.
+    /// The content of the intent log, if any.
     pub log: LogShape,
-    /// How the array stands against the write hole. What the user chose: it holds even where the
-    /// rest of a header does not count any more.
+    /// The policy against the write hole. The user's choice: it applies even if the rest of a
+    /// header is not valid.
     pub consistency: Consistency,
-    /// Some parity was never in sync, or was cut by a crash that the log could not make good, and
-    /// has not been synced since: of that the log knows nothing.
+    /// Some parity was never in sync, or a crash tore it and replay could not resolve it, and it
+    /// has not been resynced since. The log has no record of this.
     pub unverified: bool,
     /// The list of the array's bad blocks that goes with this copy of the header.
     pub bad: BadList,
@@ -503,11 +453,11 @@ impl PrivateHeader {
         (bytes <= room && start + room <= self.parts.history.end).then(|| start..start + bytes)
     }
 
-    /// Is this the header that belongs to `superblock`, whose private area has these `bounds`?
+    /// Is this the header of `superblock`, whose private area has these `bounds`?
     ///
     /// # Errors
-    /// The first thing that differs. Then log and region bits must be ignored, and checksums are
-    /// unverified until made anew.
+    /// The first difference. Then log and region bits must be ignored, and checksums are unverified
+    /// until they are recomputed.
     pub fn matches(&self, superblock: &Superblock, bounds: &Range<u64>) -> Result<(), Mismatch> {
         if self.set_uuid != superblock.set_uuid {
             Err(Mismatch::Array)
@@ -527,8 +477,8 @@ impl PrivateHeader {
     }
 }
 
-/// The header that was written last among the two `copies`, whether it counts or not: what it says
-/// of the user's choices holds all the same.
+/// The newer header of the two `copies`, valid or not: the user's choices in it apply in either
+/// case.
 pub fn latest(copies: &[u8], set_uuid: &Uuid, crc32c: Crc32c) -> Option<PrivateHeader> {
     let headers = copies.chunks(HEADER_BYTES as usize).take(2);
     let parsed = headers.filter_map(|copy| PrivateHeader::parse(copy, crc32c).ok());
@@ -575,7 +525,7 @@ fn read_checksums(bytes: &[u8]) -> Result<Option<u64>, ParseError> {
     }
 }
 
-/// The journal device. Without a uuid there is none, and nothing is said of it.
+/// The journal device. Without a UUID there is none, and its other fields are empty.
 fn read_journal(bytes: &[u8]) -> Result<Option<JournalNote>, ParseError> {
     let (uuid, name) = (Uuid(at::JOURNAL_UUID.array(bytes)), at::JOURNAL_NAME.array(bytes));
     let flags = at::FLAGS.get(bytes) & (FLAG_JOURNAL | FLAG_GIVEN_UP);

@@ -1,4 +1,4 @@
-//! A set of byte ranges: what is not synced yet, which blocks are bad.
+//! A set of byte ranges: regions out of sync, bad blocks.
 
 use alloc::collections::BTreeMap;
 use core::ops::Range;

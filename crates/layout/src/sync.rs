@@ -16,8 +16,8 @@ pub fn sync_bytes(geometry: &Geometry) -> u64 {
     }
 }
 
-/// How many bytes each member holds for so many bytes of the array, parity and copies included; on
-/// linear arrays, the one member concerned.
+/// Each member's bytes for this many bytes of the array, parity and copies included; on linear
+/// arrays, those of the one member concerned.
 pub fn member_share(geometry: &Geometry, array_bytes: u64) -> u64 {
     let part = |of: u64, whole: u64| {
         (u128::from(array_bytes) * u128::from(of) / u128::from(whole.max(1))) as u64
@@ -54,8 +54,8 @@ pub fn array_range(geometry: &Geometry, sync: Range<u64>) -> Range<u64> {
     first..sync.end.div_ceil(chunk).saturating_mul(stripe).min(end)
 }
 
-/// From a position in array space up to which a slot was rebuilt, md's `recovery_offset`: all that
-/// the slot holds below it is there.
+/// Converts a recovery offset in array space to md's `recovery_offset`: the slot is in sync
+/// everywhere below it.
 pub fn recovery_offset(geometry: &Geometry, array_offset: u64) -> u64 {
     match geometry.family() {
         Family::Parity => array_offset / geometry.stripe_bytes() * geometry.chunk_bytes(),

@@ -155,7 +155,7 @@ fn walk_stripes(geometry: &Geometry, members: &mut Members) {
     }
 }
 
-/// Walks every member from end to end and adds up what `owner` says.
+/// Walks every member from end to end and adds up the results of `owner`.
 fn sweep_members(geometry: &Geometry) -> (u64, u64) {
     let (mut data, mut parity) = (0, 0);
     for slot in geometry.all_slots().iter() {
@@ -200,7 +200,7 @@ fn one_to_one() {
     }
 }
 
-/// Without redundancy every whole chunk is used; with it, what the smallest member has on each.
+/// Without redundancy every whole chunk is used; with it, the smallest member's chunks on each.
 #[test]
 fn no_chunk_is_wasted() {
     for (shape, geometry) in geometries() {

@@ -41,7 +41,7 @@ fn parities(level: i32, layout: u32, n: u64, s: u64) -> (u64, Option<u64>) {
     }
 }
 
-/// What each slot of stripe `s` holds.
+/// The content of each slot of stripe `s`.
 fn roles(level: i32, layout: u32, n: u64, s: u64) -> Vec<StripeRole> {
     let (p, q) = parities(level, layout, n, s);
     let mut roles = vec![None; n as usize];
@@ -243,7 +243,7 @@ fn raid0_zones_are_where_md_has_them() {
         for (map, table) in maps.iter().zip(&tables) {
             assert_eq!(copies(map), *table, "{members:?}");
         }
-        // Who may ignore a superblock that does not name its layout.
+        // The layouts that may ignore a superblock without a layout.
         let [original, alternate] = tables;
         assert!(maps[0].is_zoned() || original == alternate);
         assert_eq!(maps[0].is_zoned(), maps[1].is_zoned());

@@ -1,5 +1,5 @@
-//! The byte map: nothing overlaps, nothing is lost between a map and the superblock that tells it,
-//! and a larger member always takes the place of a smaller one.
+//! The byte map: parts do not overlap, a map survives its superblock unchanged, and a larger member
+//! always fits in place of a smaller one.
 
 use std::ops::Range;
 
@@ -97,8 +97,8 @@ fn the_default_map_is_the_one_in_the_documentation() {
     assert_eq!(map.bitmap, Some(8 * KIB..12 * KIB));
     assert_eq!(map.bad_blocks, Some(12 * KIB..16 * KIB));
     assert_eq!(map.ppl, Some(16 * KIB..1040 * KIB));
-    assert_eq!(map.private, Some(1040 * KIB..3 * MIB));
-    assert_eq!(map.data, 3 * MIB..64 * MIB);
+    assert_eq!(map.private, Some(1040 * KIB..6 * MIB));
+    assert_eq!(map.data, 6 * MIB..64 * MIB);
     assert_eq!(map.bitmap_offset(), Some(8));
     let place = map.ppl_place().unwrap();
     assert_eq!((place.offset, place.size), (24, 2048));
@@ -226,7 +226,7 @@ fn an_old_1_0_bitmap_behind_the_superblock_is_found_there() {
     assert!(map.private.is_some());
 }
 
-/// What is wrong, with what in the superblock.
+/// A fault, and its place in the superblock.
 type Spoiler = (&'static str, fn(&mut Superblock));
 
 #[test]

@@ -1,5 +1,5 @@
-//! mdadm and blkid read what is printed here: the judges are the real programs (Debian packages
-//! `mdadm` and `util-linux`), on sparse files. A missing program is a failure, never a skip.
+//! mdadm and blkid read our output: the real programs (Debian packages `mdadm` and `util-linux`) on
+//! sparse files. A missing program is a failure, never a skip.
 
 use std::fs::{self, File};
 use std::io::ErrorKind;
@@ -64,7 +64,7 @@ impl Drop for Member {
     }
 }
 
-/// What a program prints about a member, and whether it was content.
+/// A program's output about a member, and whether it succeeded.
 fn run(program: &str, package: &str, arguments: &[&str], member: &Member) -> (String, bool) {
     let command = Command::new(program)
         .args(arguments)
@@ -148,7 +148,7 @@ fn write_with(superblock: &Superblock, bad: &BadBlocks, name: &str) -> Member {
     member
 }
 
-/// The lines `name : value` of what mdadm prints, in order.
+/// The lines `name : value` of mdadm's output, in order.
 fn lines(text: &str) -> Vec<(String, String)> {
     let pairs = text.lines().filter_map(|line| line.split_once(" : "));
     pairs.map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned())).collect()
@@ -162,7 +162,7 @@ fn human(bytes: u64) -> String {
     format!("({} MiB {} MB)", text(binary), text(decimal))
 }
 
-/// What mdadm should print for the member that [`superblock`] describes, line by line.
+/// mdadm's expected output for the member that [`superblock`] describes, line by line.
 fn expected(level: &Level, version: Version, superblock: &Superblock) -> Vec<(String, String)> {
     let redundant = level.number > 0;
     let linear = level.number == -1;

@@ -1,5 +1,5 @@
 //! 0.90 superblocks, built by hand word by word in both byte orders: `mdadm --examine` (Debian
-//! package `mdadm`) agrees on what they say, and broken ones are refused.
+//! package `mdadm`) agrees on their meaning, and broken ones are refused.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;

@@ -1,4 +1,4 @@
-//! A batch that gathers: records, checks and payload of rows, apart for each slot's member.
+//! A gathering batch: records, checks and payload of rows, separately for each slot's member.
 //!
 //! ```text
 //!   rows ─▶ lane of slot 0   lane of slot 1 … ─▶ place in the space ─▶ one write per lane:
@@ -21,22 +21,22 @@ use crate::touched::Touched;
 /// The parts of a batch that gather.
 #[derive(Default)]
 pub struct Gathering {
-    /// One for each slot.
+    /// One lane for each slot.
     pub lanes: Vec<Lane>,
-    /// The units whose rows these are.
+    /// The units whose rows are in the batch.
     pub units: Vec<Ticket>,
-    /// What they have reserved.
+    /// Their reserved space.
     pub reserved: u64,
-    /// Checks of the row that is being added: both parity members get the same.
+    /// Checks of the row being added: both parity members get the same.
     pub checks: Vec<u32>,
     /// For the table of touched rows: place and slots.
     pub rows: Vec<((u64, u64), SlotSet)>,
 }
 
-/// What one slot's member gets.
+/// The part of a batch for one slot's member.
 #[derive(Default)]
 pub struct Lane {
-    /// One for each row.
+    /// One record for each row.
     pub records: Vec<Record>,
     /// The checks of all records.
     pub checks: Vec<u32>,
@@ -47,11 +47,11 @@ pub struct Lane {
 /// The numbers of a batch on one member.
 #[derive(Clone, Copy)]
 pub struct Numbers {
-    /// Of the member's log.
+    /// The session of the member's log.
     pub session: u64,
-    /// The batch before on this member.
+    /// The previous batch on this member.
     pub previous: u64,
-    /// The shard's.
+    /// The zone of the shard.
     pub zone: u32,
 }
 
@@ -62,7 +62,7 @@ impl Gathering {
         Gathering { lanes, ..Gathering::default() }
     }
 
-    /// Puts what all lanes have into the first one, for a journal device.
+    /// Joins all lanes into the first one, for a journal device.
     pub fn join(&mut self) {
         let Some((first, others)) = self.lanes.split_first_mut() else { return };
         for lane in others {
@@ -78,7 +78,7 @@ impl Gathering {
         used.map(|(slot, _)| Slot::new(slot))
     }
 
-    /// Finds the batch a place in the space, and remembers which rows it stands for.
+    /// Reserves the place of the batch in the space, and records its touched rows.
     pub fn place(&self, form: Form, space: &mut Space, touched: &mut Touched) -> Placed {
         let bytes = self.lanes.iter().map(|lane| lane.bytes(form)).max().unwrap_or(0);
         let bytes = bytes.max(1).next_multiple_of(BATCH_ALIGNMENT);
@@ -96,7 +96,7 @@ impl Gathering {
         placed
     }
 
-    /// Nothing of it is left but the units, which wait for their answer.
+    /// Clears everything but the units, which wait for their answer.
     pub fn clear(&mut self) {
         self.rows.clear();
         self.reserved = 0;
@@ -109,19 +109,19 @@ impl Gathering {
 }
 
 impl Lane {
-    /// Bytes of a batch with this in it.
+    /// Bytes of a batch with this lane in it.
     fn bytes(&self, form: Form) -> u64 {
         let payload = self.payload.iter().map(|part| part.len() as u64).sum::<u64>();
         head_bytes(form, self.records.len(), self.checks.len()) as u64 + payload
     }
 
-    /// How many zeros follow the payload.
+    /// The number of zeros after the payload.
     pub fn padding(&self, form: Form) -> u64 {
         let used = self.bytes(form);
         used.next_multiple_of(BATCH_ALIGNMENT) - used
     }
 
-    /// Header, records and checks, as one member gets them.
+    /// Header, records and checks for one member.
     pub fn head(&self, form: Form, placed: Placed, numbers: Numbers, pool: &Pool) -> SharedBuf {
         let records = self.records.len();
         let mut head = pool.take_zeroed(head_bytes(form, records, self.checks.len()));

@@ -7,7 +7,7 @@ use layout::plan::Erasure;
 use layout::{Slot, StripeMap, StripeRole};
 use parity::Kernel;
 
-/// Terms that fit on the stack; wider arrays pay for a list.
+/// Terms that fit on the stack; wider arrays allocate a list.
 const INLINE: usize = 16;
 
 /// Calls `with` with all of these as one slice.
@@ -45,8 +45,8 @@ pub fn terms<'a, R>(
     gathered(each, (0, &[]), with)
 }
 
-/// Computes P, Q or both of a row of `len` bytes from all its data. `source(index, at)` gives the
-/// bytes of data `index` from offset `at` on, as far as they lie in one piece: at least one byte.
+/// Computes P, Q or both of a row of `len` bytes from all its data. `source(index, at)` returns the
+/// contiguous bytes of data `index` from offset `at` on: at least one byte.
 pub fn encode<'a>(
     kernel: Kernel,
     map: &StripeMap,
@@ -78,8 +78,8 @@ pub fn encode<'a>(
     }
 }
 
-/// Changes P and Q of a row by what one block of data changes. `new(at)` gives the new bytes from
-/// `at` on, as far as they lie in one piece.
+/// Updates P and Q of a row for a change of one data block. `new(at)` returns its contiguous new
+/// bytes from `at` on.
 pub fn update<'a>(
     kernel: Kernel,
     exponent: u8,
@@ -107,9 +107,8 @@ pub fn update<'a>(
     }
 }
 
-/// Computes what remains of the new `parity` of a row, P or Q, without the new data of the
-/// `touched` indices: `from(index, at)` gives its bytes from `at` on, as far as they lie in one
-/// piece.
+/// Removes the new data of the `touched` indices from the new `parity` (P or Q) of a row.
+/// `from(index, at)` returns the contiguous bytes of that data from `at` on.
 ///
 /// ```text
 ///   p′ = P′ ⊕ new data          q′ = Q′ ⊕ Σ gⁱ · new data
@@ -141,7 +140,7 @@ pub fn partial<'a>(
     }
 }
 
-/// Recovers the lost data of a row. `have(slot)` gives the bytes of any slot that was read; the
+/// Recovers the lost data of a row. `have(slot)` returns the bytes of any slot that was read. The
 /// result goes to `x` and, for two lost blocks, `y`, in the order of [`Erasure::lost`].
 pub fn recover<'a>(
     kernel: Kernel,

@@ -1,7 +1,7 @@
-//! What blocks may hold after a crash, by the intent log: old checksums and new.
+//! The checksums that a block may have after a crash, by the intent log: the old and the new ones.
 //!
-//! Owns the gathering of that from the records of a log. Whether a block holds any of it, and what
-//! follows, is for `keeper/replay_checksums.rs`.
+//! Gathers them from the records of a log. `keeper/replay_checksums.rs` compares them with the
+//! blocks.
 
 use std::collections::BTreeMap;
 
@@ -10,23 +10,23 @@ use layout::private::checksums::{ChecksumEntry, blocks};
 use layout::private::log::Entry;
 use layout::{Geometry, Slot, Stripe};
 
-/// What the log has for the blocks of data that were being written.
+/// The possible contents of the blocks that were being written.
 #[derive(Clone, Default, Debug)]
 pub struct Expected(BTreeMap<(Slot, u64), Vec<Claim>>);
 
-/// What a block may hold.
+/// Possible contents of a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Claim {
-    /// Bytes with this CRC, that were being written.
+    /// The bytes that were being written, by their CRC.
     New(u32),
-    /// What the table had.
+    /// The old entry in the table.
     Old(ChecksumEntry),
-    /// The log does not say what: zeros or what was there before them, or a part of a block.
+    /// Unknown contents: zeros or the bytes before them, or a partly written block.
     Any,
 }
 
 impl Expected {
-    /// Takes in what a record says.
+    /// Adds the contents of a record.
     pub fn add(&mut self, entry: &Entry, geometry: &Geometry) {
         let record = &entry.record;
         if record.zeros {
@@ -58,19 +58,19 @@ impl Expected {
         }
     }
 
-    /// Takes in all that another part of the log says.
+    /// Adds everything from another part of the log.
     pub fn absorb(&mut self, other: Expected) {
         for (key, claims) in other.0 {
             self.0.entry(key).or_default().extend(claims);
         }
     }
 
-    /// What a block of a slot may hold besides what the table has.
+    /// The possible contents of a slot's block besides the table's entry.
     pub fn of(&self, slot: Slot, block: u64) -> &[Claim] {
         self.0.get(&(slot, block)).map_or(&[], Vec::as_slice)
     }
 
-    /// Every block that the log tells of, slot by slot.
+    /// Every block with a record in the log, slot by slot.
     pub fn each(&self) -> impl Iterator<Item = (Slot, u64)> + '_ {
         self.0.keys().copied()
     }

@@ -1,13 +1,13 @@
-//! The intent log: which space of the ring is free, which rows were touched since, the bytes of a
-//! batch, and what a row must be made after a crash.
+//! The intent log: free space in the ring, touched rows, the bytes of a batch, and the repair of
+//! rows after a crash.
 //!
 //! ```text
 //!   session    batch             records, checks and payload -> one write per member
-//!              ring | round      space of batches: free, under way, durable, reclaimable
+//!              ring | round      space of batches: free, in flight, durable, reclaimable
 //!              touched           rows that a newer record covers
 //!   recovery   reader | ppl      bytes of all logs -> the rows that a crash may have torn
-//!              verdict           record + who has it -> the row is torn, durable or unwritten
-//!              solve             cut row + members' bytes -> the bytes to write
+//!              verdict           a record and its copies -> the row is torn, durable or unwritten
+//!              solve             torn row + members' bytes -> the bytes to write
 //!              expected          checksums that a block may have
 //! ```
 //!

@@ -1,11 +1,11 @@
-//! Batches in the form of md's partial parity log (`layout::md::ppl`): what Linux replays.
+//! Batches in the form of md's partial parity log (`layout::md::ppl`), which Linux replays.
 //!
-//! md's log says less than ours: no checks, and no new data. So a row is its range, and the partial
-//! parity of what is not written. Each member's log is a ring of its own.
+//! md's log holds less than ours: no checks and no new data. A row is logged as its range and the
+//! partial parity of its unwritten blocks. Each member's log is a ring of its own.
 //!
-//! Of each log only the newest batch counts, and of that only what has a right checksum: the rest
-//! was never finished, so nothing was written under it. A log without a batch was torn in the
-//! middle of one, and tells nothing for the same reason.
+//! Only the newest batch of each log is used, and only entries in it with a matching checksum. The
+//! other entries were never completely written, so none of their rows was written either. A log
+//! without a batch was torn while it was written, and is empty for the same reason.
 
 use io::broken::{Broken, broken};
 use layout::md::ppl::{self, HEADER_BYTES, MULTIPLE_BYTES, PplEntry, PplHeader, PplRow};
@@ -16,8 +16,8 @@ use crate::LogPlace;
 use crate::batch::Lane;
 use crate::solve::{Partial, TornRow};
 
-/// A lane as one write: its header, its place from the start of the member's log, and where the
-/// write ends. The batch before ended at `next`.
+/// A lane as one write: its header, its place from the start of the member's log, and the end of
+/// the write. The previous batch ended at `next`.
 pub fn unit(
     lane: &Lane,
     (signature, generation): (u32, u64),
@@ -46,10 +46,10 @@ pub fn unit(
     (header, at, at + bytes)
 }
 
-/// Where a batch of so many bytes goes in a member's log, if the one before ended at `next`.
+/// The place of a batch of this size in a member's log, if the previous one ended at `next`.
 fn place(log: LogPlace, next: u64, bytes: u64) -> u64 {
-    // Linux 6.1 looks for headers up to the last 4096 bytes. If it gets there without an end to the
-    // units, it takes the partial parities of the newest for what lies behind it.
+    // Linux 6.1 searches for headers up to the last 4096 bytes. If it gets there without finding
+    // the end of the units, it reads the partial parities of the newest at the wrong place.
     let fits = next + bytes + HEADER_BYTES < log.bytes;
     if fits && log.bytes >= MULTIPLE_BYTES { next } else { 0 }
 }
@@ -57,7 +57,7 @@ fn place(log: LogPlace, next: u64, bytes: u64) -> u64 {
 /// The rows that a crash may have torn, by the log of the member of `slot`.
 ///
 /// # Errors
-/// Why the log cannot be trusted: it is damaged, or tells of what cannot be.
+/// The reason why the log is not trusted: it is damaged, or has impossible entries.
 pub fn torn_rows(
     log: &[u8],
     signature: u32,
@@ -82,7 +82,7 @@ pub fn torn_rows(
     Ok(torn_rows)
 }
 
-/// The row that an entry on the member of `slot` tells of.
+/// The row of an entry in the log of the member of `slot`.
 fn torn_row(
     entry: &PplEntry,
     partial: &[u8],

@@ -1,7 +1,7 @@
-//! The reader of the log: which rows a crash may have torn, from the bytes of every zone.
+//! The reader of the log: finds the rows that a crash may have torn, from the bytes of every zone.
 //!
-//! Owns what may be missing in a zone: what a crash tore was never acknowledged, and what is done
-//! with does not matter. Anything else that cannot be parsed makes the log one that is not trusted.
+//! Decides which batches may be missing in a zone: torn ones, which were never acknowledged, and
+//! released ones. Any other unreadable batch makes the log untrusted.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -18,11 +18,11 @@ use crate::expected::Expected;
 use crate::solve::{Partial, TornRow};
 use crate::verdict::{Copies, Kind, Lacking, Verdict, verdict};
 
-/// Why what is logged is not trusted.
+/// The reason why a log is not trusted.
 pub struct Disbelief {
     /// For people.
     pub why: String,
-    /// The one whose log it is, if without that log all could be trusted.
+    /// The member with that log, if all other logs can be trusted without it.
     pub of: Option<MemberId>,
 }
 
@@ -32,23 +32,23 @@ impl From<String> for Disbelief {
     }
 }
 
-/// A log that is read.
+/// A log to be read.
 pub struct Source<'a> {
     /// The name of its disk.
     pub name: &'a str,
-    /// Whose it is; `None`: the journal device's.
+    /// Its member; `None` for the journal device.
     pub of: Option<(MemberId, Slot)>,
     /// Its zones and sessions.
     pub shape: LogShape,
 }
 
 impl Source<'_> {
-    /// The number that its batches carry.
+    /// The session number in its batches.
     fn session(&self) -> u64 {
         if self.of.is_some() { self.shape.session } else { self.shape.run }
     }
 
-    /// Why this log is not trusted.
+    /// Marks this log as untrusted.
     pub fn disbelieved(&self, why: impl Display) -> Disbelief {
         let of = self.of.map(|(id, _)| id);
         Disbelief { why: format!("the log of {} {why}", self.name), of }
@@ -63,30 +63,31 @@ pub struct Zone<'a> {
     pub bytes: &'a [u8],
 }
 
-/// Who holds which slot now.
+/// The assignment of members to slots.
 pub struct Holders<'a> {
     /// The members of all slots.
     pub configuration: &'a Configuration,
-    /// The epoch in which each got it ([`LogShape::since`]).
+    /// The epoch in which each member got its slot ([`LogShape::since`]).
     pub since: BTreeMap<Slot, u32>,
 }
 
 impl Holders<'_> {
-    /// The member of this slot got it after this record was written, and so has no part in it.
+    /// True if the member of this slot got it after this record was written, and so does not have
+    /// it.
     fn came_after(&self, slot: Slot, record: &Record) -> bool {
         let since = self.since.get(&slot).is_some_and(|&since| since > record.epoch);
         since && !broken(Broken::JoinedMustHave)
     }
 }
 
-/// A batch, and where it begins in its member's zone.
+/// A batch, and its start in its member's zone.
 pub type Found = (Batch, usize);
 
-/// The batches of a session that can be read in the bytes of a zone, by sequence number. A batch
-/// whose checksum is wrong does not count: a crash may have interrupted its write.
+/// The readable batches of a session in the bytes of a zone, by sequence number. A batch with a
+/// wrong checksum is ignored: a crash may have interrupted its write.
 ///
 /// # Errors
-/// A batch whose checksum is right cannot be parsed. It was written completely, so it may matter:
+/// A batch with a right checksum cannot be parsed. It was written completely, so it may be needed:
 /// the log is damaged, or another version of the program wrote it.
 pub fn scan(
     zone_bytes: &[u8],
@@ -117,10 +118,10 @@ pub fn scan(
     Ok(found)
 }
 
-/// The batches of a zone from `tail` on, of those that were `found` on one member.
+/// The batches of a zone from `tail` on, among those `found` on one member.
 ///
 /// # Errors
-/// If one that must be there is not.
+/// A batch that must exist is missing.
 fn batches(
     zone: &Zone<'_>,
     mut found: BTreeMap<u64, Found>,
@@ -140,9 +141,9 @@ fn batches(
     Ok(found)
 }
 
-/// What each member has of a zone, as far as it matters, and where that begins. Whoever tells of
-/// the latest tail is right for all: another one may have got nothing since but what a crash tore,
-/// over a batch that does not matter any more.
+/// The live batches of a zone on each member, with their starts. The latest tail on any member is
+/// valid for all. Members with an older tail can only lack batches that were torn, over batches
+/// that are no longer live.
 fn each_batches(
     logs: &[Zone<'_>],
     zone: u32,
@@ -168,12 +169,12 @@ fn each_batches(
 struct Both<'a> {
     p: Option<(&'a Zone<'a>, usize, &'a Entry)>,
     q: Option<(&'a Zone<'a>, usize, &'a Entry)>,
-    /// Whose members have it.
+    /// The slots whose members have it.
     slots: SlotSet,
 }
 
 impl Both<'_> {
-    /// Both parity members got the same record, but for the parity in it.
+    /// Checks that both parity members got the same record, except for the parity in it.
     fn check(&self) -> Result<(), Disbelief> {
         let row = |record: &Record| {
             let Record { len, stripes, first, count, partial, zeros, .. } = *record;
@@ -188,10 +189,10 @@ impl Both<'_> {
     }
 }
 
-/// The newest word on every row that a zone tells of, from all logs that have the zone.
+/// The newest record of every row in a zone, from all logs that have the zone.
 ///
 /// # Errors
-/// Why one of them is not trusted.
+/// The reason why one of the logs is not trusted.
 pub fn torn_rows(
     logs: &[Zone<'_>],
     zone: u32,
@@ -236,7 +237,7 @@ pub fn torn_rows(
     Ok((torn_rows, expected))
 }
 
-/// The record lies within the array.
+/// Checks that the record lies within the array.
 fn check(record: &Record, geometry: &Geometry) -> Result<(), String> {
     let stripes = record.stripe.checked_add(record.stripes.into());
     let inside = stripes.is_some_and(|end| end <= geometry.stripes())
@@ -246,11 +247,11 @@ fn check(record: &Record, geometry: &Geometry) -> Result<(), String> {
     inside.then_some(()).ok_or_else(what)
 }
 
-/// The verdict on a record, by who else has it.
+/// The verdict on a record, by the members that have it.
 ///
-/// A member that need not have had it, since it got its slot later, and holds the row now, was
-/// filled after the row was written, and the commit that says so has flushed everybody. Such a
-/// record could not make the row right: it has one syndrome, and two members may be lost again.
+/// A member may lack the record because it got its slot later. If it holds the row now, it was
+/// rebuilt after the row was written, and the commit that recorded this flushed every member. Such
+/// a record could not repair the row: it has one syndrome, and two members may be lost again.
 fn judge(
     both: &Both<'_>,
     logs: &[Zone<'_>],
@@ -291,7 +292,7 @@ fn judge(
     verdict(kind, copies, lacking)
 }
 
-/// Where data was written without parity: all parity that is there now was made of it since.
+/// True for data written without parity if all present parity was computed later.
 fn parity_came_after(
     roles: &Roles,
     holders: &Holders<'_>,
@@ -302,8 +303,8 @@ fn parity_came_after(
     !parity.is_empty() && parity.iter().all(|&slot| holders.came_after(slot, record))
 }
 
-/// Notes that older records of a row do not count, and adds to `torn_rows` what no newer one has
-/// of it.
+/// Marks older records of a row as covered, and adds the parts that no newer record covers to
+/// `torn_rows`.
 fn add_torn_rows(
     both: &Both<'_>,
     covered: &mut BTreeMap<u64, RangeSet>,

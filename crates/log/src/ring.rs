@@ -1,43 +1,43 @@
-//! The space of a log zone: which batches still matter, and where the next one goes.
+//! The space of a log zone: the live batches, and the place of the next one.
 //!
-//! Pure: numbers in, numbers out. A batch goes through these states, and its space is used again
-//! only behind the last:
+//! Pure: numbers in, numbers out. A batch passes through these states. Its space is reused only
+//! after the last:
 //!
 //! ```text
 //!   reserved ─▶ written ─▶ landed ─────────▶ retired ─────────▶ recorded
-//!   by units    durable    its units have    a flush of all     a later batch, durable, says that
-//!                          written rows      members since      older ones do not matter: its tail
+//!   by units    durable    its units have    a flush of all     a later durable batch marks older
+//!                          written rows      members since      ones as released: its tail
 //!
 //! Where blocks have checksums, these are written to the members before that flush.
 //! ```
 //!
-//! The last step matters because a batch that is written over an old one may be torn by a crash:
-//! whoever reads the zone then must not take the old one's remains for something that was lost.
+//! The last step is necessary because a batch written over an old one may be torn by a crash. A
+//! reader of the zone must not take the remains of the old one for a missing batch.
 //!
-//! Invariant: what is reserved, and every batch that is not recorded, together take at most half of
-//! the zone; so a batch never needs the place of one that matters, though it is never cut at the
-//! end of the zone.
+//! Invariant: reservations, and batches that are not recorded, together take at most half of the
+//! zone. So a batch never needs the space of a live one, although batches never wrap at the end of
+//! the zone.
 
 use std::collections::VecDeque;
 
 use io::broken::{Broken, broken};
 use layout::private::log::BATCH_ALIGNMENT;
 
-/// A batch that is not recorded as done with.
+/// A batch that is not recorded as released.
 #[derive(Debug)]
 struct Live {
     start: u64,
     bytes: u64,
-    /// Units whose rows are not all written.
+    /// Units that have not written all their rows.
     users: u32,
-    /// How many flushes, and how many writings of checksums, had begun when the last of its units
-    /// had written its rows.
+    /// The number of flushes, and of checksum writes, that had begun when its last unit had written
+    /// its rows.
     landed: Option<(u64, u64)>,
     /// Its rows are durable.
     durable: bool,
-    /// How many flushes had begun when the checksums of its blocks had been written to the members.
+    /// The number of flushes that had begun when the checksums of its blocks were on the members.
     checksummed: Option<u64>,
-    /// Nothing need be flushed.
+    /// It needs no flush.
     resolved: bool,
     retired: bool,
 }
@@ -46,36 +46,36 @@ struct Live {
 #[derive(Debug)]
 pub struct Ring {
     zone_bytes: u64,
-    /// Where the next batch goes, if it fits before the end.
+    /// The place of the next batch, if it fits before the end.
     head: u64,
     /// Its sequence number.
     next: u64,
-    /// The oldest is that many batches older than the next.
+    /// The live batches, oldest first.
     live: VecDeque<Live>,
-    /// Bytes reserved, and of batches that are not recorded.
+    /// Bytes of reservations and of batches that are not recorded.
     used: u64,
-    /// Of these, bytes of batches that are retired with all older ones.
+    /// Of these, bytes of batches that are retired together with all older ones.
     retired: u64,
-    /// Of these, bytes that the batch under way records.
+    /// Of these, bytes that the batch in flight records as released.
     recording: u64,
     /// The newest batch that is on all its members.
     durable: u64,
     /// Flushes that have begun.
     flushes: u64,
-    /// The blocks have checksums, which must be durable too.
+    /// Blocks have checksums, which must be durable too.
     checksums: bool,
-    /// Writings of checksums that have begun.
+    /// Checksum writes that have begun.
     writings: u64,
 }
 
-/// Where a batch goes, and what it says.
+/// The place and contents of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Placed {
-    /// Where it lies, in bytes from the start of the zone.
+    /// Its start, in bytes from the start of the zone.
     pub start: u64,
     /// Its number.
     pub sequence: u64,
-    /// The number of the oldest batch that still matters.
+    /// The number of the oldest live batch.
     pub tail: u64,
     /// All batches up to this number are durable.
     pub durable: u64,
@@ -99,26 +99,26 @@ impl Ring {
         }
     }
 
-    /// The most that units may have reserved, batches included: half of the zone, but for what a
-    /// batch that only records takes.
+    /// The most that units may have reserved, batches included: half of the zone, minus the space
+    /// for an empty batch.
     pub fn capacity(&self) -> u64 {
         (self.zone_bytes / 2).saturating_sub(2 * BATCH_ALIGNMENT)
     }
 
-    /// The most that a unit can ever reserve: an empty batch that recorded all others is itself not
-    /// recorded.
+    /// The most that one unit can reserve: an empty batch that records all others takes space
+    /// itself.
     pub fn most(&self) -> u64 {
         self.capacity().saturating_sub(BATCH_ALIGNMENT)
     }
 
-    /// Reserves `bytes` for a unit. False if they are not free.
+    /// Reserves `bytes` for a unit. False if there is no room.
     pub fn reserve(&mut self, bytes: u64) -> bool {
         let fits = self.used + bytes <= self.capacity();
         self.used += if fits { bytes } else { 0 };
         fits
     }
 
-    /// Gives back what a unit has reserved and not used.
+    /// Returns unused reserved bytes of a unit.
     pub fn give_back(&mut self, bytes: u64) {
         self.used -= bytes;
     }
@@ -128,7 +128,7 @@ impl Ring {
         self.used > self.capacity() / 2
     }
 
-    /// True if an empty batch would make more room than it takes.
+    /// True if an empty batch would release more space than it takes.
     pub fn has_retired(&self) -> bool {
         self.retired > self.recording + BATCH_ALIGNMENT
     }
@@ -138,12 +138,13 @@ impl Ring {
         self.live.iter().any(|batch| batch.landed.is_some() && !batch.durable)
     }
 
-    /// True if something may be retired.
+    /// True if a batch may be retired by a flush.
     pub fn has_landed(&self) -> bool {
         self.live.iter().any(|batch| batch.landed.is_some() && !batch.retired)
     }
 
-    /// Places the next batch, of `bytes`, for so many units, which had reserved `reserved`.
+    /// Places the next batch of `bytes` bytes for `users` units, which had reserved `reserved`
+    /// bytes.
     ///
     /// # Panics
     /// If there is no room after all.
@@ -175,7 +176,7 @@ impl Ring {
         Placed { start, sequence, tail, durable: self.durable }
     }
 
-    /// The batch that was placed last is durable on all its members that are left.
+    /// The last placed batch is durable on all its remaining members.
     pub fn written(&mut self) {
         self.durable = self.next - 1;
         self.used -= self.recording;
@@ -184,14 +185,14 @@ impl Ring {
         self.pop();
     }
 
-    /// A member failed to take the batch that was placed last: nothing is written under it.
+    /// A member failed to write the last placed batch: no row in it will be written.
     pub fn abandon(&mut self, sequence: u64) {
         let batch = self.batch(sequence).expect("it was placed last");
         (batch.users, batch.durable, batch.retired) = (0, true, true);
     }
 
-    /// A unit of this batch has written all its rows. If nothing has to be flushed, they are
-    /// durable.
+    /// A unit of this batch has written all its rows. They are durable unless a member has a
+    /// volatile cache.
     pub fn landed(&mut self, sequence: u64, volatile: bool) {
         let (now, checksums) = ((self.flushes, self.writings), self.checksums);
         let batch = self.batch(sequence).expect("a batch is kept while it has users");
@@ -205,14 +206,14 @@ impl Ring {
         }
     }
 
-    /// The checksums of all that has landed are about to be written to the members; gives its
-    /// number.
+    /// The checksums of all landed batches are about to be written; returns the number of this
+    /// write.
     pub fn checksums_begin(&mut self) -> u64 {
         self.writings += 1;
         self.writings - 1
     }
 
-    /// They have been written.
+    /// This checksum write has succeeded.
     pub fn checksums_written(&mut self, number: u64) {
         let flushes = self.flushes;
         for batch in &mut self.live {
@@ -226,13 +227,13 @@ impl Ring {
         self.pop();
     }
 
-    /// A flush of all members begins; gives its number.
+    /// A flush of all members begins; returns its number.
     pub fn flush_begins(&mut self) -> u64 {
         self.flushes += 1;
         self.flushes - 1
     }
 
-    /// A flush has succeeded: what had landed before it began is durable.
+    /// A flush has succeeded: batches that had landed before it began are durable.
     pub fn flushed(&mut self, number: u64) {
         let checksums = self.checksums && !broken(Broken::LogRecycledUnsummed);
         for batch in &mut self.live {
@@ -257,7 +258,7 @@ impl Ring {
         self.live.get_mut(index as usize)
     }
 
-    /// Batches that are retired with all older ones; not one that is being written.
+    /// Removes batches that are retired together with all older ones, except one in flight.
     fn pop(&mut self) {
         let done = |batch: &Live, sequence: u64| batch.retired && sequence <= self.durable;
         let mut sequence = self.next - self.live.len() as u64;
@@ -278,7 +279,7 @@ mod tests {
 
     const KIB: u64 = 1024;
 
-    /// Writes a batch of one unit; gives its place.
+    /// Writes a batch of one unit; returns its place.
     fn write(ring: &mut Ring, bytes: u64) -> Placed {
         assert!(ring.reserve(bytes));
         let placed = ring.place(bytes, bytes, 1);
@@ -286,7 +287,7 @@ mod tests {
         placed
     }
 
-    /// Writes a batch that only records.
+    /// Writes an empty batch, which only records released space.
     fn record(ring: &mut Ring) -> Placed {
         let placed = ring.place(4 * KIB, 0, 0);
         ring.written();

@@ -1,19 +1,19 @@
 //! The space of md's partial parity log: one batch at a time, from its first unit until all of its
 //! rows are durable.
 //!
-//! Pure: numbers in, numbers out. In md's log only the newest batch on a member counts
-//! (`layout::md::ppl`), so the next one may be written only when the one before does not matter any
-//! more:
+//! Pure: numbers in, numbers out. Only the newest batch of md's log on a member is used
+//! (`layout::md::ppl`). So the next batch may be written only once the previous one is no longer
+//! needed:
 //!
 //! ```text
-//!   gathering ─▶ under way ─▶ landed ─────────▶ gathering, the next round
-//!   units join   written;      their rows are    a flush of all members since,
-//!                durable       written           where members have volatile caches
+//!   gathering ─▶ in flight ─▶ landed ─────────▶ gathering, the next round
+//!   units join   written;     their rows are    a flush of all members since,
+//!                durable      written           where members have volatile caches
 //! ```
 //!
-//! So nothing of a row that is logged was written a moment ago: what lies beside it is durable.
+//! So the other blocks of a logged row are always durable.
 //!
-//! Invariant: no unit joins but while the round gathers, and who has not handed over its records
+//! Invariant: units join only while the round gathers. A unit that has not handed over its records
 //! when the batch goes out is not in it.
 
 use io::broken::{Broken, broken};
@@ -23,35 +23,35 @@ use layout::md::ppl::{MOST_ENTRIES, MOST_SLOTS};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Phase {
     Gathering,
-    /// Units whose rows are not all written.
+    /// Units that have not written all their rows.
     UnderWay(u32),
-    /// How many flushes had begun when the last row was written.
+    /// The number of flushes that had begun when the last row was written.
     Landed(u64),
 }
 
 /// See the module.
 #[derive(Debug)]
 pub struct Round {
-    /// The most that a batch has on one member: see [`Round::share`].
+    /// The size limit of a batch on one member: see [`Round::share`].
     capacity: u64,
-    /// Counts the rounds, from 1: the generation of the batch.
+    /// Number of the round, from 1: the generation of the batch.
     number: u64,
     phase: Phase,
-    /// What those who joined may need of each slot's member.
+    /// The space that joined units may need on each slot's member.
     used: [u64; MOST_SLOTS],
-    /// Units that have joined and not handed over their records.
+    /// Units that have joined but not handed over their records.
     joined: u32,
-    /// Units that have handed over.
+    /// Units that have handed over their records.
     gathered: u32,
     volatile: bool,
-    /// A unit of a batch has left its rows cut: the batch matters for good.
+    /// A unit of a batch has left torn rows: the batch must be kept for the rest of the session.
     torn: bool,
     /// Flushes that have begun.
     flushes: u64,
 }
 
 impl Round {
-    /// For batches with at most `pp_bytes` of partial parity on each member.
+    /// A round for batches with at most `pp_bytes` of partial parity on each member.
     pub fn new(pp_bytes: u64) -> Round {
         Round {
             capacity: pp_bytes,
@@ -66,23 +66,23 @@ impl Round {
         }
     }
 
-    /// What a row with so much partial parity takes of its member: at least a share of the entries
-    /// that a header has room for.
+    /// The space of a row with this much partial parity on its member: at least the share of one
+    /// header entry.
     fn share(&self, pp_bytes: u64) -> u64 {
         pp_bytes.max(self.capacity.div_ceil(MOST_ENTRIES as u64))
     }
 
-    /// The most that the rows of a unit can take of one member.
+    /// The most space of one member for the rows of a unit.
     pub fn most(&self) -> u64 {
         self.capacity
     }
 
-    /// How many rows a batch has at most on one member.
+    /// The most rows of a batch on one member.
     pub fn most_entries(&self) -> u64 {
         self.capacity / self.share(0)
     }
 
-    /// The most that rows with so much partial parity, on the members of these slots, take of one.
+    /// The most space on any member for rows given by slot and partial parity.
     pub fn most_of(&self, rows: impl Iterator<Item = (Slot, u64)>) -> u64 {
         self.added(&[0; MOST_SLOTS], rows).into_iter().max().unwrap_or(0)
     }
@@ -97,8 +97,8 @@ impl Round {
         used
     }
 
-    /// Lets a unit join that has rows with so much partial parity, on the members of these slots,
-    /// and gives the round's number; `None` if there is no room, or the round does not gather.
+    /// Joins a unit with rows given by slot and partial parity. Returns the round's number; `None`
+    /// if there is no room, or if the round is not gathering.
     pub fn join(&mut self, rows: impl Iterator<Item = (Slot, u64)>) -> Option<u64> {
         if self.phase != Phase::Gathering || self.torn {
             return None;
@@ -112,7 +112,7 @@ impl Round {
         Some(self.number)
     }
 
-    /// A unit that joined in this round leaves with nothing handed over.
+    /// A unit that joined this round leaves without handing over records.
     pub fn leave(&mut self, number: u64) {
         if !self.is_late(number) {
             self.joined -= 1;
@@ -122,38 +122,38 @@ impl Round {
         }
     }
 
-    /// True if the round that a unit has joined does not gather any more.
+    /// True if the round that a unit has joined is no longer gathering.
     pub fn is_late(&self, number: u64) -> bool {
         number != self.number || self.phase != Phase::Gathering
     }
 
-    /// A unit that joined, and is not late, hands over its records.
+    /// A unit that joined and is not late hands over its records.
     pub fn hand_over(&mut self) {
         self.joined -= 1;
         self.gathered += 1;
     }
 
-    /// True if a batch is to be written; at once if those who have not handed over are kept from
-    /// it, else when they have.
+    /// True if a batch must be written: when all joined units have handed over their records, or
+    /// `at_once` if the others cannot.
     pub fn is_due(&self, at_once: bool) -> bool {
         let all = self.joined == 0 || at_once;
         self.phase == Phase::Gathering && self.gathered > 0 && all
     }
 
-    /// The batch goes out; gives its generation.
+    /// The batch goes out; returns its generation.
     pub fn place(&mut self) -> u64 {
         self.phase = Phase::UnderWay(self.gathered);
         self.volatile = false;
         self.number
     }
 
-    /// A member failed to take the batch: nothing is written under it.
+    /// A member failed to write the batch: no row in it will be written.
     pub fn abandon(&mut self) {
         self.next();
     }
 
-    /// A unit of the batch has written all its rows; if some of that is `volatile`, they are
-    /// durable after a flush.
+    /// A unit of the batch has written all its rows. With `volatile` they are durable only after a
+    /// flush.
     pub fn landed(&mut self, volatile: bool) {
         let Phase::UnderWay(users) = &mut self.phase else { return };
         self.volatile |= volatile && !broken(Broken::LogRecycledUnflushed);
@@ -165,12 +165,13 @@ impl Round {
         }
     }
 
-    /// A unit of the batch has left rows cut.
+    /// A unit of the batch has left torn rows.
     pub fn tear(&mut self) {
         self.torn = true;
     }
 
-    /// True if nothing can be logged any more: what a cut row needs would be lost.
+    /// True if nothing can be logged any more: another batch would replace the records of a torn
+    /// row.
     pub fn is_torn(&self) -> bool {
         self.torn
     }
@@ -180,13 +181,13 @@ impl Round {
         matches!(self.phase, Phase::Landed(_))
     }
 
-    /// A flush of all members begins; gives its number.
+    /// A flush of all members begins; returns its number.
     pub fn flush_begins(&mut self) -> u64 {
         self.flushes += 1;
         self.flushes - 1
     }
 
-    /// A flush has succeeded: what had landed before it began is durable.
+    /// A flush has succeeded: rows that had landed before it began are durable.
     pub fn flushed(&mut self, number: u64) {
         if matches!(self.phase, Phase::Landed(landed) if landed <= number) {
             self.next();

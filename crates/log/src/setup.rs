@@ -1,21 +1,21 @@
-//! What a log is set up with: its form, and where it lies on a member.
+//! The setup of a log: its form, and its place on a member.
 
 use layout::SlotSet;
 use layout::plan::{Roles, Row};
 use layout::private::log::{BATCH_ALIGNMENT, CHECK_BYTES};
 
-/// What a shard is told of the log when it starts.
+/// The log settings of a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LogSetup {
     /// Our own, in the private area.
     Zone {
         /// Bytes of each shard's zone.
         zone_bytes: u64,
-        /// The new data is logged too.
+        /// The records include the new data.
         data: bool,
         /// The array keeps checksums.
         checksums: bool,
-        /// A journal device has all of it, until it is lost.
+        /// A journal device holds the whole log until it is lost.
         device: bool,
     },
     /// md's partial parity log, of an array with one shard.
@@ -28,22 +28,22 @@ pub enum LogSetup {
 }
 
 impl LogSetup {
-    /// The new data is logged too.
+    /// True if records include the new data.
     pub fn with_data(self) -> bool {
         matches!(self, LogSetup::Zone { data: true, .. })
     }
 
-    /// A journal device may have both syndromes of a row.
+    /// True if a journal device may have both syndromes of a row.
     pub fn may_have_both(self) -> bool {
         matches!(self, LogSetup::Zone { device: true, .. })
     }
 
-    /// The array keeps checksums: new and old ones are logged with every row.
+    /// True if the array keeps checksums: old and new ones are logged with every row.
     pub fn with_checksums(self) -> bool {
         matches!(self, LogSetup::Zone { checksums: true, .. })
     }
 
-    /// The most that one member may have to log for a row of which these slots are `touched`, while
+    /// The most bytes that one member may have to log for a row with these `touched` slots, while
     /// these are `present`.
     pub fn row_bytes(self, row: &Row, roles: &Roles, touched: SlotSet, present: SlotSet) -> u64 {
         let words = if self.with_checksums() { 3 } else { 1 };
@@ -57,26 +57,26 @@ impl LogSetup {
     }
 }
 
-/// The most that one member may have to log for rows of so many bytes, the batch around them
-/// included.
+/// The most bytes that one member may have to log for rows of these sizes, including the batch
+/// header.
 pub fn most_bytes(rows: impl Iterator<Item = u64>) -> u64 {
     (rows.sum::<u64>() + 2 * BATCH_ALIGNMENT).next_multiple_of(BATCH_ALIGNMENT)
 }
 
-/// Where a member's log lies on its disk, and the number that its batches carry.
+/// The place of a member's log on its disk, and the number in its batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LogPlace {
     /// Bytes from the start of the disk.
     pub offset: u64,
-    /// Bytes that it has there.
+    /// Its size in bytes.
     pub bytes: u64,
     /// See [`layout::private::LogShape::session`].
     pub session: u64,
 }
 
-/// The least that a zone must have: room for the smallest part of a request, a block of each slot
-/// it may touch with its syndrome, and for what a batch adds to it. With the journal all of its
-/// data is logged, else that of slots without a member.
+/// The smallest zone: room for the smallest part of a request, with a block of each touched slot,
+/// its syndrome and the batch overhead. The journal policy logs all its data, other policies only
+/// that of slots without a member.
 pub const fn least_zone(slots: usize, journal: bool) -> u64 {
     let blocks = if journal { slots as u64 } else { 2 };
     2 * BATCH_ALIGNMENT * (blocks + 8)

@@ -1,19 +1,21 @@
-//! What a row that was being written must be made, from what the log and the members hold.
+//! Solves a torn row: computes its repaired contents from the log and the members.
 //!
 //! Pure: bytes in, bytes out. Blocks of lost slots are computed one after the other:
 //!
 //! ```text
-//!   lost and not written    from p′ and q′, the syndromes of exactly these blocks: always right
-//!   lost and written        from the log, where it has the data; else from P and Q on the members,
-//!                           if that gives what was to be written, or if nothing else was written
-//!                           in the row (then it is the old block or the new one, by sectors), or
-//!                           if a newer record has a part of the block (then this one was durable
-//!                           before: `touched.rs`), or if P and Q tell the same; or anyway if it
-//!                           comes from md's log, which has nothing to check it with: then it may
-//!                           be anything
+//!   lost, not written   from p′ and q′, the syndromes of exactly these blocks: always right
+//!   lost, written       from the log, if it has the data; else from P and Q on the members if
+//!                       - the result is the new data, or
+//!                       - no other block of the row was written (then it is the old block or the
+//!                         new one, by sectors), or
+//!                       - a newer record has a part of the block (then this write was durable
+//!                         before: `touched.rs`), or
+//!                       - P and Q agree, or
+//!                       - it comes from md's log, which has no checks: then it may be anything
 //! ```
 //!
-//! What none of this settles is lost: it was being written, and never acknowledged as durable.
+//! A block that none of this determines is lost: it was being written, and never acknowledged as
+//! durable.
 
 use std::ops::Range;
 
@@ -30,18 +32,18 @@ use crate::compute;
 pub enum Partial {
     /// All data of the row was written.
     Zero,
-    /// Its bytes, as many as the cut has.
+    /// Its bytes, as many as the torn row has.
     Bytes(Vec<u8>),
 }
 
-/// A row, or the part of one, that a crash may have cut.
+/// A row, or part of one, that a crash may have torn.
 #[derive(Clone, Debug)]
 pub struct TornRow {
-    /// What was about to be written.
+    /// The record of the interrupted write.
     pub record: Record,
     /// The stripe.
     pub stripe: u64,
-    /// First byte, from the start of the chunk; newer records have what lies beside it.
+    /// First byte, from the start of the chunk; newer records cover the rest of the record.
     pub start: u64,
     /// Bytes on one member.
     pub len: u64,
@@ -56,15 +58,15 @@ pub struct TornRow {
 }
 
 impl TornRow {
-    /// True if data was written past parity that was given up before, and is not in the log: there
-    /// is nothing to make right, and nothing to do it with.
+    /// True if data was written without its discarded parity and is not in the log: no repair is
+    /// needed, and none is possible.
     pub fn is_past_parity(&self, map: &StripeMap) -> bool {
         let record = &self.record;
         let whole = record.partial || usize::from(record.count) == map.data_count();
         !whole && self.logged.is_empty()
     }
 
-    /// The cut piece by piece, as they are checked.
+    /// The pieces of the torn row that have separate checks.
     pub fn pieces(&self) -> impl Iterator<Item = TornRow> {
         let part = |partial: &Option<Partial>, at: &Range<usize>| match partial {
             Some(Partial::Bytes(bytes)) => Some(Partial::Bytes(bytes[at.clone()].to_vec())),
@@ -83,7 +85,7 @@ impl TornRow {
     }
 }
 
-/// What the members hold of a cut.
+/// The contents of a torn row on the members.
 #[derive(Clone)]
 pub struct Held {
     /// Each data index; `None` where it is lost.
@@ -94,9 +96,9 @@ pub struct Held {
     pub q: Option<Vec<u8>>,
 }
 
-/// Finds all lost data of a cut, and puts it into `held`. Gives the ranges (from the start of the
-/// cut) in which something that was being written stays lost, and which of the data indices. What
-/// `held` has there means nothing, but for all others it is right.
+/// Finds all lost data of a torn row and puts it into `held`. Returns the ranges (from the start of
+/// the row) in which written blocks stay lost, with their data indices. `held` has arbitrary bytes
+/// there; all other data is right.
 pub fn solve(
     kernel: Kernel,
     map: &StripeMap,
@@ -126,7 +128,7 @@ pub fn solve(
     unsolved
 }
 
-/// The pieces of a cut that are checked one by one, from its start.
+/// The pieces with separate checks, as ranges from the start of the row.
 fn blocks(torn_row: &TornRow) -> impl Iterator<Item = Range<usize>> + use<> {
     let (start, end) = (torn_row.start, torn_row.start + torn_row.len);
     let mut at = start;
@@ -154,14 +156,14 @@ impl Puzzle<'_> {
         (first..first + count).contains(&index)
     }
 
-    /// The bytes of a data index in this block, found or held.
+    /// The bytes of a data index in this block, recovered or held.
     fn have<'f>(&'f self, index: usize, found: &'f [Vec<u8>]) -> &'f [u8] {
         let own = self.held.data[index].as_ref();
         let at = || self.lost.iter().position(|&lost| lost == index).expect("it is lost or held");
         &own.unwrap_or_else(|| &found[at()])[self.block.clone()]
     }
 
-    /// Solves the block; gives the data indices that stay lost.
+    /// Solves the block; returns the data indices that stay lost.
     fn solve(&self, found: &mut [Vec<u8>]) -> Vec<usize> {
         let (written, kept): (Vec<usize>, Vec<usize>) =
             self.lost.iter().partition(|&&index| self.is_written(index));
@@ -171,7 +173,8 @@ impl Puzzle<'_> {
         if self.recover_written(&written, found) { Vec::new() } else { written }
     }
 
-    /// Lost blocks that nobody wrote: from the partial syndromes, over exactly what is kept.
+    /// Recovers lost blocks that were not written, from the partial syndromes over the unwritten
+    /// blocks.
     fn recover_kept(&self, lost: &[usize], found: &mut [Vec<u8>]) -> bool {
         let bytes = |partial: &Option<Partial>| match partial {
             Some(Partial::Bytes(bytes)) => Some(bytes[self.block.clone()].to_vec()),
@@ -182,7 +185,7 @@ impl Puzzle<'_> {
         self.recover(lost, all.collect(), p.as_deref(), q.as_deref(), found)
     }
 
-    /// Lost blocks that were being written: from parity, as far as it can be trusted.
+    /// Recovers lost blocks that were being written, from parity where that is trusted.
     fn recover_written(&self, lost: &[usize], found: &mut [Vec<u8>]) -> bool {
         if lost.is_empty() {
             return true;
@@ -190,7 +193,7 @@ impl Puzzle<'_> {
         let part = |bytes: &Option<Vec<u8>>| bytes.as_ref().map(|b| b[self.block.clone()].to_vec());
         let (p, q) = (part(&self.held.p), part(&self.held.q));
         let all: Vec<usize> = (0..self.held.data.len()).collect();
-        // Where nothing can be checked, parity is trusted as md does.
+        // Without checks parity is trusted, as md does.
         let record = &self.torn_row.record;
         let unchecked = record.count == 1 || !(record.checked || record.zeros);
         let durable = self.number().is_none() && !broken(Broken::OldRecordDistrusted);
@@ -205,7 +208,7 @@ impl Puzzle<'_> {
                 continue;
             }
             let bytes = self.have(lost[0], found).to_vec();
-            // What one of them says and the other too was either never cut, or wholly written.
+            // If P and Q agree, the block was either not torn or completely written.
             if self.is_new(lost[0], found) || solutions.contains(&bytes) {
                 return true;
             }
@@ -238,7 +241,7 @@ impl Puzzle<'_> {
         };
         let len = self.block.len();
         let (mut x, mut y) = (vec![0; len], vec![0; if lost.len() == 2 { len } else { 0 }]);
-        // Those that do not take part count as zeros.
+        // Other indices count as zeros.
         let zeros = vec![0; len];
         let have = |wanted: Slot| {
             if wanted == self.map.p() {
@@ -258,7 +261,7 @@ impl Puzzle<'_> {
         true
     }
 
-    /// Which of the record's blocks this is; `None` if a newer record has a part of that.
+    /// The number of this block in the record; `None` if a newer record covers a part of it.
     fn number(&self) -> Option<usize> {
         let record = &self.torn_row.record;
         let start = self.torn_row.start + self.block.start as u64 - record.start;
@@ -266,7 +269,7 @@ impl Puzzle<'_> {
         record.blocks().position(|block| block == range)
     }
 
-    /// True if the block of a written index is what was to be written.
+    /// True if the block of a written index holds the new data.
     fn is_new(&self, index: usize, found: &[Vec<u8>]) -> bool {
         let (torn_row, bytes) = (self.torn_row, self.have(index, found));
         if torn_row.record.zeros {

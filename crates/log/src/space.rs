@@ -1,5 +1,5 @@
-//! The space that batches are written to, and when it may be used again: a ring of many in our own
-//! log, one batch at a time in md's.
+//! The space for batches, and its reuse: a ring of many batches in our own log, one batch at a time
+//! in md's.
 
 use layout::Slot;
 
@@ -26,7 +26,7 @@ impl Space {
         }
     }
 
-    /// The most that a unit can ever need: of the ring, or of a member in a round.
+    /// The most space that a unit can need: of the ring, or of a member in a round.
     pub fn most(&self) -> u64 {
         match self {
             Space::Ring(ring) => ring.most(),
@@ -34,8 +34,8 @@ impl Space {
         }
     }
 
-    /// How many whole stripes may be logged together: in md's log all their parity may be on one
-    /// member.
+    /// The most whole stripes that may be logged together: in md's log all their parity may be on
+    /// one member.
     pub fn most_stripes(&self) -> u64 {
         match self {
             Space::Ring(_) => u64::MAX,
@@ -43,8 +43,8 @@ impl Space {
         }
     }
 
-    /// Makes room for a unit that needs `bytes` of a ring, or has rows with so much partial parity
-    /// on the members of these slots: gives what is to be given back or handed over.
+    /// Reserves room for a unit: `bytes` of a ring, or rows given by slot and partial parity.
+    /// Returns the reservation for [`Space::give_back`] or [`Space::hand_over`].
     pub fn reserve(&mut self, bytes: u64, rows: impl Iterator<Item = (Slot, u64)>) -> Option<u64> {
         match self {
             Space::Ring(ring) => ring.reserve(bytes).then_some(bytes),
@@ -52,7 +52,7 @@ impl Space {
         }
     }
 
-    /// A unit hands nothing over after all.
+    /// Ends a reservation without records.
     pub fn give_back(&mut self, reserved: u64) {
         match self {
             Space::Ring(ring) => ring.give_back(reserved),
@@ -61,12 +61,12 @@ impl Space {
         }
     }
 
-    /// True if a unit that has reserved this comes too late for the batch.
+    /// True if a unit with this reservation is too late for the batch.
     pub fn is_late(&self, reserved: u64) -> bool {
         matches!(self, Space::Round(round) if round.is_late(reserved))
     }
 
-    /// A unit hands over its records; gives the bytes of a ring that it has reserved.
+    /// A unit hands over its records; returns its reserved bytes of a ring.
     pub fn hand_over(&mut self, reserved: u64) -> u64 {
         match self {
             Space::Ring(_) => reserved,
@@ -77,7 +77,7 @@ impl Space {
         }
     }
 
-    /// A unit of this batch has written all its rows, of which some may be `volatile`.
+    /// A unit of this batch has written all its rows, some perhaps `volatile`.
     pub fn landed(&mut self, batch: u64, volatile: bool) {
         match self {
             Space::Ring(ring) => ring.landed(batch, volatile),
@@ -85,7 +85,7 @@ impl Space {
         }
     }
 
-    /// A unit of the last batch has left rows cut.
+    /// A unit of the last batch has left torn rows.
     pub fn tear(&mut self) {
         if let Space::Round(round) = self {
             round.tear();
@@ -97,12 +97,12 @@ impl Space {
         matches!(self, Space::Round(round) if round.is_torn())
     }
 
-    /// True if a flush should make room before somebody asks for it.
+    /// True if a flush should make room in advance.
     pub fn is_filling(&self) -> bool {
         matches!(self, Space::Ring(ring) if ring.is_filling())
     }
 
-    /// True if a flush would make room, or rows durable.
+    /// True if a flush would make room or make rows durable.
     pub fn has_landed(&self) -> bool {
         match self {
             Space::Ring(ring) => ring.has_landed(),
@@ -118,7 +118,7 @@ impl Space {
         }
     }
 
-    /// See [`Ring::checksums_begin`]. md's log knows of no checksums.
+    /// See [`Ring::checksums_begin`]. md's log has no checksums.
     pub fn checksums_begin(&mut self) -> u64 {
         match self {
             Space::Ring(ring) => ring.checksums_begin(),
@@ -149,8 +149,8 @@ impl Space {
         }
     }
 
-    /// The batch that was placed last is written; `failed`: not by all, and nothing is written
-    /// under it.
+    /// The last placed batch has been written. With `failed` a member failed it, and no row in it
+    /// will be written.
     pub fn written(&mut self, sequence: u64, failed: bool) {
         match self {
             Space::Ring(ring) => {
@@ -164,7 +164,7 @@ impl Space {
         }
     }
 
-    /// True if rows of this batch may not be durable, and others beside them are to be logged.
+    /// True if rows of this batch may not be durable, so that later writes to them must wait.
     pub fn is_live(&self, sequence: u64) -> bool {
         matches!(self, Space::Ring(ring) if ring.is_live(sequence))
     }

@@ -1,47 +1,47 @@
-//! Which data of which rows was written under log records that still matter.
+//! The rows, by data slot, that were written under live log records.
 //!
-//! A record holds the syndrome of the blocks that its write leaves alone. If one of these was
-//! written a moment ago and is not durable yet, a crash may bring its old bytes back, and the
-//! syndrome would be of a row that no longer is:
+//! A record holds the syndrome of the blocks that its write does not change. If one of these was
+//! written recently and is not durable yet, a crash may bring its old bytes back. Then the syndrome
+//! no longer matches the row:
 //!
 //! ```text
 //!   A writes D0, not flushed      B writes D1, its record: p′ = D0(new) ⊕ D2
-//!   crash: D0 is the old one again, and p′ tells nothing about D2
+//!   crash: D0 has its old bytes, and p′ no longer determines D2
 //! ```
 //!
-//! So a write may be logged only when all that older live records cover in its rows is either
-//! durable or written by it too. Nor may it take a part of 4 KiB that an older live record has of
-//! several blocks: what is left of these could not be checked any more. So whatever a newer record
-//! has taken a part of is durable.
+//! So a write may be logged only if it also covers all blocks of older live records in its rows, or
+//! if these are durable. It must not cover only a part of a 4 KiB piece that an older live record
+//! has with several blocks: the rest of these could not be checked any more. So a block that a
+//! newer record partly covers is durable.
 //!
-//! Owns a table from 4 KiB of row to what is written there and the batches that say so. It
-//! grows up to a fixed size. Where it is full then it errs on the safe side: everything conflicts
-//! until that batch does not matter any more.
+//! Owns a table from 4 KiB pieces of rows to the blocks written there and their batches. It grows
+//! up to a fixed size. When it is full, everything conflicts until the batch that did not fit is no
+//! longer live.
 
 use io::broken::{Broken, broken};
 use layout::SlotSet;
 
-/// Rows are looked up in pieces of this size.
+/// The size of the pieces in which rows are looked up.
 const BLOCK: u64 = 4096;
-/// Pieces of rows that are known at once, at most.
+/// The most pieces that the table holds.
 const CAPACITY: usize = 1 << 14;
-/// Places of a new table.
+/// Initial size of the table.
 const FIRST: usize = 1 << 8;
-/// A table that is full is followed by one of so many times its size.
+/// Growth factor of a full table.
 const GROWTH: usize = 4;
-/// Places that a piece may be in.
+/// The number of places that a piece may be in.
 const PROBES: usize = 16;
 
 #[derive(Clone, Copy)]
 struct Piece {
-    /// Member offset, in blocks, plus 1; 0: nobody.
+    /// Member offset in blocks, plus 1; 0: empty.
     key: u64,
     slots: SlotSet,
-    /// Bytes of it, the first and the one behind the last.
+    /// The written bytes of the piece: first, and one past the last.
     span: (u16, u16),
-    /// The newest batch that says so.
+    /// The newest batch with a record of it.
     sequence: u64,
-    /// The oldest one that mattered when newer ones were added.
+    /// The oldest batch that was live when newer ones were added.
     oldest: u64,
 }
 
@@ -54,7 +54,7 @@ impl Piece {
         (oldest..=self.sequence).any(is_live)
     }
 
-    /// True if a write of these slots and bytes leaves something of it that matters.
+    /// True if a write of these slots and bytes leaves a live part of it uncovered.
     fn is_cut_by(&self, slots: SlotSet, (start, end): (u16, u16)) -> bool {
         let overlaps = self.span.0 < end && start < self.span.1;
         let covers = start <= self.span.0 && self.span.1 <= end;
@@ -65,9 +65,9 @@ impl Piece {
 /// See the module.
 pub struct Touched {
     pieces: Vec<Piece>,
-    /// Something up to this batch found no place in the table.
+    /// The newest batch that did not fit into the table.
     flooded: u64,
-    /// From this one on.
+    /// The oldest such batch.
     flooding: u64,
 }
 
@@ -78,8 +78,8 @@ impl Default for Touched {
 }
 
 impl Touched {
-    /// True if a row at `at` on its members, in which `slots` are to be written, has others that
-    /// were written under a batch that is live, or more of the same.
+    /// True if a row at `at`, in which `slots` are about to be written, conflicts with a live
+    /// batch: it has written other blocks of the row, or more bytes of the same blocks.
     pub fn conflicts(
         &self,
         (at, len): (u64, u64),
@@ -95,7 +95,7 @@ impl Touched {
         })
     }
 
-    /// `slots` of a row were written under this batch.
+    /// Records that `slots` of a row are written under this batch.
     pub fn insert(
         &mut self,
         (at, len): (u64, u64),
@@ -122,7 +122,7 @@ impl Touched {
         }
     }
 
-    /// Something of this batch finds no place.
+    /// Records that a piece of this batch did not fit.
     fn flood(&mut self, sequence: u64, is_live: impl Fn(u64) -> bool) {
         if !(self.flooding..=self.flooded).any(is_live) {
             (self.flooding, self.flooded) = (sequence, sequence);
@@ -131,12 +131,12 @@ impl Touched {
         self.flooded = self.flooded.max(sequence);
     }
 
-    /// Where a key is.
+    /// The place of a key.
     fn find(&self, key: u64) -> Option<usize> {
         probes(key, self.pieces.len()).find(|&place| self.pieces[place].key == key)
     }
 
-    /// Where a key is, or can be.
+    /// The place of a key, or a free place for it.
     fn place(&self, key: u64, is_live: impl Fn(u64) -> bool) -> Option<usize> {
         let free = |&place: &usize| {
             let piece = &self.pieces[place];
@@ -145,7 +145,7 @@ impl Touched {
         self.find(key).or_else(|| probes(key, self.pieces.len()).find(free))
     }
 
-    /// Makes the table larger until there is a place for this key.
+    /// Grows the table until there is a place for this key.
     fn grow(&mut self, key: u64, is_live: impl Fn(u64) -> bool) -> Option<usize> {
         while self.pieces.len() < CAPACITY {
             let larger = vec![NOBODY; self.pieces.len() * GROWTH];
@@ -167,7 +167,7 @@ impl Touched {
     }
 }
 
-/// The keys of a row, and which bytes of each it has.
+/// The keys of a row, and its bytes in each.
 fn blocks(at: u64, len: u64) -> impl Iterator<Item = (u64, (u16, u16))> {
     let end = at + len;
     (at / BLOCK..=(end - 1) / BLOCK).map(move |block| {
@@ -177,7 +177,7 @@ fn blocks(at: u64, len: u64) -> impl Iterator<Item = (u64, (u16, u16))> {
     })
 }
 
-/// Where a key may be. Grains that lie side by side have places side by side.
+/// The possible places of a key. Adjacent pieces have adjacent places.
 fn probes(key: u64, capacity: usize) -> impl Iterator<Item = usize> {
     let spread = (key >> 6).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
     let first = (spread << 6 ^ key) as usize;
@@ -258,7 +258,7 @@ mod tests {
         }
     }
 
-    /// Of two batches that found no place the newer one is durable first.
+    /// Of two batches that did not fit, the newer one is durable first.
     #[test]
     fn a_newer_flood_that_is_over_does_not_hide_an_older_one() {
         let mut touched = Touched::default();

@@ -1,4 +1,4 @@
-//! What replay does with a row that the log has a record of: a table over who has the record.
+//! The replay verdict on a logged row: a table by the copies of its record.
 //!
 //! ```text
 //!   record of         written to       a member lacks it     verdict    why
@@ -7,62 +7,61 @@
 //!   remade since                                                        computed after the write
 //!   any               any              none                  torn
 //!   any               journal device   any                   torn       a batch is one write
-//!   data and parity   one member       one that has the row  durable    filled after the write, by
+//!   data and parity   one member       one that has the row  durable    rebuilt after the write by
 //!                                                                       a flushed commit
-//!   data past parity  one member       any                   torn       no parity says otherwise
-//!   any               several members  only later ones       durable    filled after the write
+//!   data past parity  one member       any                   torn       no parity contradicts it
+//!   any               several members  only later ones       durable    rebuilt after the write
 //!   any               several members  one of that time      unwritten  the batch was not durable
 //! ```
 //!
-//! The first line that holds wins. Replay redoes a *torn* row. A *durable* row is left as it is,
-//! and older records of it with it. An *unwritten* record is as if it had never been: nothing went
-//! out under it.
+//! The first matching line applies. Replay repeats a *torn* row. A *durable* row stays as it is,
+//! and so do older records of it. An *unwritten* record is ignored: no row was written under it.
 
 use io::broken::{Broken, broken};
 
-/// What a record is about.
+/// The subject of a record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
     /// Data of a row, with its parity.
     Parity,
-    /// Data of a row whose parity was given up before: no syndrome.
+    /// Data of a row whose parity was discarded before: no syndrome.
     PastParity,
-    /// The same, and all parity that the row has now was computed since.
+    /// The same, and all present parity of the row was computed later.
     ParityRemade,
     /// Whole stripes that become zeros.
     Zeros,
 }
 
-/// Where the record was written.
+/// The destination of the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Copies {
-    /// To one parity member alone.
+    /// One parity member only.
     One,
-    /// To every member that must have it.
+    /// Every member that must have it.
     Several,
-    /// To the journal device, in one write.
+    /// The journal device, in one write.
     Device,
 }
 
-/// Whether a member that holds the row now has no copy of the record.
+/// Members that hold the row now without a copy of the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lacking {
-    /// None: all have it, or hold nothing of the row.
+    /// None: every member has a copy, or does not hold the row.
     None,
-    /// Members that got their slot after the record was written, and no others.
+    /// Only members that got their slot after the record was written.
     Later,
-    /// At least one that was there when the record was written.
+    /// At least one member that was present when the record was written.
     Present,
 }
 
-/// What replay does with the row.
+/// The action of replay for the row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Verdict {
-    /// The batch never was durable, and nothing was written under it.
+    /// The batch was never durable, so the row was not written.
     Unwritten,
-    /// What was to be written is durable, and so is what older records have of it.
+    /// The row is durable, also for older records of it.
     Durable,
-    /// A crash may have cut it: replay redoes it.
+    /// A crash may have torn the row: replay repeats the write.
     Torn,
 }
 

@@ -1,18 +1,19 @@
-//! From disks to an array: who belongs together, who counts, and what has to be synced.
+//! Assembly: finds the members of an array among disks, judges them, and finds the ranges to
+//! resync.
 //!
-//! Owns the decision whether an array may be started, and from which members. Writes nothing: what
-//! was decided here becomes durable with the keeper's first commit.
+//! Owns the decision whether an array may be started, and from which members. Writes nothing: the
+//! keeper's first commit makes the decision durable.
 //!
 //! ```text
-//!   candidates ──look──▶ probes ──judge──▶ standings ──seat──▶ configuration
+//!   candidates ──probe──▶ probes ──judge──▶ standings ──assign──▶ configuration
 //!      (disks)          (superblocks)     (freshest, stale)      (slots, replacements, spares)
 //!                 │                 │                     │
 //!                 ▼                 ▼                     ▼
-//!          no member, damaged  two histories     too few, dirty and degraded     refused or noted
+//!          no member, damaged  split brain         too few, dirty and degraded    refused or noted
 //! ```
 //!
-//! What is wrong with a disk that is not needed is a [`Note`]; what keeps the array from starting
-//! is an error that says how to go on.
+//! A problem with a disk that is not needed becomes a [`Note`]. A problem that prevents the start
+//! is an error with a hint.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -73,30 +74,30 @@ impl Candidate {
     }
 }
 
-/// What may be assembled, and how much risk is taken.
+/// The array to assemble, and the accepted risks.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Only members of this array; others are left out.
+    /// Only members of this array; others are ignored.
     pub uuid: Option<Uuid>,
-    /// Only members of an array of this name (with or without the host); others are left out.
+    /// Only members of an array of this name (with or without the host); others are ignored.
     pub name: Option<String>,
     /// Start with fewer members than the array had when it was last used, if the level allows.
     pub degraded: bool,
-    /// Start RAID 4, 5, 6 or 3.5 with a member missing although writes were under way when it was
-    /// last used: what the missing member held there may come out wrong.
+    /// Start RAID 4, 5, 6 or 3.5 with a member missing although it was not shut down cleanly: data
+    /// of the missing member may come out wrong.
     pub force_dirty_degraded: bool,
     /// Write nothing at all.
     pub read_only: bool,
-    /// How it shall stand against the write hole from now on; `None`: as before.
+    /// The crash-consistency policy from now on; `None`: unchanged.
     pub consistency: Option<Consistency>,
-    /// Keep checksums of all blocks from now on, or do not; `None`: as before.
+    /// Whether to keep checksums of all blocks from now on; `None`: unchanged.
     pub checksums: Option<bool>,
-    /// The name of the disk among the candidates that is the array's journal device from now on, if
-    /// it was none or another one before.
+    /// The name of the candidate that becomes the array's journal device, if that is not its
+    /// present one.
     pub journal: Option<String>,
-    /// Which layout a RAID 0 has whose superblock does not say.
+    /// The layout of a RAID 0 whose superblock does not record it.
     pub raid0_layout: Option<Raid0Layout>,
-    /// A member that does not answer for so long is not there.
+    /// A member that does not answer within this time counts as missing.
     pub deadline: Duration,
 }
 
@@ -127,9 +128,9 @@ pub struct Joined {
     pub name: String,
     /// The disk.
     pub disk: Rc<dyn Disk>,
-    /// Where its data begins, in bytes.
+    /// The start of its data, in bytes.
     pub data_offset: u64,
-    /// Bytes that it has lost, counted from the start of its data: its bad-block list.
+    /// Its bad blocks, in bytes from the start of its data.
     pub bad: RangeSet,
 }
 
@@ -137,56 +138,55 @@ pub struct Joined {
 pub struct Assembly {
     /// The superblocks and the bitmap of its members.
     pub metadata: MetadataWriter,
-    /// Where its bytes live.
+    /// The mapping from array bytes to members.
     pub geometry: Geometry,
-    /// Who sits where, at the first epoch.
+    /// The assignment of members to slots at the first epoch.
     pub configuration: Configuration,
-    /// What the last run left behind.
+    /// The state after the last session.
     pub recovered: Recovered,
-    /// Every member that takes part; the journal device last.
+    /// Every member that takes part, with the journal device last.
     pub members: Vec<Joined>,
-    /// What a person should know.
+    /// Notes for the user.
     pub notes: Vec<Note>,
-    /// Why the array can only be read, if so.
+    /// The reason if the array is read-only.
     pub read_only_reason: Option<String>,
 }
 
-/// What the last run left behind by the members and the intent log: ranges that are out of sync,
-/// torn, lost or unverified.
+/// The state after the last session, by the members and the intent log: ranges that are out of
+/// sync, torn, lost or unverified.
 pub struct Recovered {
     /// Array ranges in which parity or copies may disagree.
     pub unsynced: RangeSet,
-    /// Parity there may have been cut by a crash, the intent log cannot make it good, and it was
-    /// not said that this will do.
+    /// Unsynced ranges may have torn parity. The intent log cannot replay them, and the
+    /// administrator has not accepted that.
     pub unverified: bool,
-    /// The intent log tells of all that may have been cut.
+    /// The intent log lists all rows that may be torn.
     pub resolved: bool,
-    /// Array ranges that are lost though no member's block is bad: errors until they are written.
+    /// Lost array ranges, apart from the members' bad blocks: errors until they are written.
     pub bad: RangeSet,
-    /// Rows that the intent log tells of: they are made right when the array is started.
+    /// Rows for replay at the start of the array.
     pub torn_rows: Vec<TornRow>,
-    /// The array was not shut down in order, and a member is missing or the log cannot be read:
-    /// what is left out, and could tell otherwise later, is so on record before anything is read.
+    /// After a crash, with a member missing or an unreadable log: absent members and unreadable
+    /// logs must be recorded as stale before any data is read. They may hold other records.
     pub record_first: bool,
-    /// What the intent log says of the checksums of blocks.
+    /// Checksums of blocks, from the intent log.
     pub expected: Expected,
-    /// Array ranges whose checksums do not count yet; `None`: none are kept.
+    /// Array ranges without valid checksums; `None` if none are kept.
     pub unchecksummed: Option<RangeSet>,
     /// Of these, ranges where a crash may have separated blocks from their checksums.
     pub torn: RangeSet,
-    /// The array was shut down in order: the superblocks say that nothing is being written,
-    /// whatever is in sync.
+    /// The array was shut down cleanly: no write was in flight, whether or not all is in sync.
     pub clean: bool,
 }
 
 impl Assembly {
-    /// What never changes about the array.
+    /// The facts that never change while the array runs.
     pub fn facts(&self) -> &Facts {
         self.metadata.facts()
     }
 
-    /// How many shards the array may be run with; `None` for any number. Each has a zone of its own
-    /// in the intent log.
+    /// The most shards that the array can run with; `None` for any number. Each has a zone of its
+    /// own in the intent log.
     pub fn most_shards(&self) -> Option<u64> {
         self.metadata.zones_possible()
     }
@@ -200,8 +200,8 @@ impl Assembly {
 /// Assembles the array that these disks are members of. Writes nothing.
 ///
 /// # Errors
-/// Why it cannot be started, naming disks, fields and numbers, and the way out. `Refused` where the
-/// user can decide otherwise, `DataLost` where more is missing than the level can make good.
+/// The reason why it cannot be started, with disks, fields and numbers, and a hint. `Refused` where
+/// an option can allow it, `DataLost` where more is missing than redundancy can recover.
 pub async fn assemble(
     candidates: Vec<Candidate>,
     options: &Options,
@@ -224,7 +224,7 @@ pub async fn assemble(
     policy::adopt(&mut loaded, slot_order, &geometry, change, options.consistency.is_some())?;
     let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
     let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
-    // A checkpoint is no mark of writes: the first one must be on record before it is made.
+    // A checkpoint does not count as clean: the next write must be recorded before it happens.
     let clean = latest.resync_offset != 0;
     let resolved = intents.can_resolve() && assigned.read_only_reason.is_none();
     let unverified = !resolved && is_suspect(&loaded, &geometry, options);
@@ -273,22 +273,22 @@ pub async fn assemble(
     })
 }
 
-/// The rows that replay works on: none while the array can only be read.
+/// The rows to replay: none if the array is read-only.
 fn to_replay(intents: &intents::Intents, read_only_reason: &Option<String>) -> Vec<TornRow> {
     let torn_rows = intents.torn_rows.clone().ok().filter(|_| read_only_reason.is_none());
     torn_rows.unwrap_or_default()
 }
 
-/// Who sits where, and what these members say.
+/// The assignment of members to slots, and the contents of their metadata.
 struct Heard {
     assigned: slots::Assigned,
     loaded: dirty::Loaded,
     intents: intents::Intents,
 }
 
-/// Asks the members. After a crash of a degraded array the logs are all there is: a member whose
-/// own cannot be read, or has a gap, is left out as if it were lost, where the level can do without
-/// it. What the others' logs tell is enough for what is left.
+/// Loads the members' bitmaps and logs. After a crash of a degraded array, a member with an
+/// unreadable log is left out as if it were lost, if the level can work without it. The logs of the
+/// others suffice for the rest.
 async fn hear(
     reach: &MemberIo,
     members: &mut Members,
@@ -319,9 +319,9 @@ async fn hear(
     }
 }
 
-/// Where parity or copies may disagree, and no log has resolved them: may what was written there
-/// differ from what they say? Parity may be trusted by the user's word; copies that differ stay
-/// two. All that was ever written to a new array has its parity.
+/// True if unsynced ranges may hold torn writes that no log has resolved. The administrator may
+/// accept the parity as it is, but differing copies stay different. A new array has valid parity
+/// wherever it was written.
 fn is_suspect(loaded: &dirty::Loaded, geometry: &Geometry, options: &Options) -> bool {
     let trusted = options.force_dirty_degraded
         && (geometry.family() == Family::Parity || broken(Broken::ForcedCopies));
@@ -333,9 +333,9 @@ fn is_new(loaded: &dirty::Loaded) -> bool {
     loaded.notes.iter().any(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }))
 }
 
-/// True if an array that was not shut down in order starts without a member that it had, or without
-/// what its log says, or does not believe all of a copy that says it is whole: that copy may be
-/// alone the next time. Without redundancy no write is marked, and no order known.
+/// True if an array starts after a crash without one of its members, without a readable log, or
+/// without part of a copy that claims to be complete. Such a copy may be alone the next time.
+/// Arrays without redundancy count as crashed, because they record no writes.
 fn leaves_out(
     members: &Members,
     assigned: &slots::Assigned,
@@ -353,7 +353,7 @@ fn leaves_out(
     crashed && (unread || shortened || slots::is_one_away(members))
 }
 
-/// The members of the one array that is meant, and what may be its journal device.
+/// The members of the selected array, and possible journal devices.
 async fn gather(
     reach: &MemberIo,
     candidates: Vec<Candidate>,
@@ -370,7 +370,7 @@ async fn gather(
     Ok((members, journals))
 }
 
-/// What the headers will say: until all is resolved what they said, then what is to be.
+/// The contents of the private headers: unchanged until replay has ended, then the new policy.
 fn private(
     intents: &intents::Intents,
     (next_consistency, resolved): (Consistency, bool),
@@ -380,7 +380,7 @@ fn private(
 ) -> Private {
     let mut history_id = intents.history_id;
     if !intents.kept {
-        // They have told none.
+        // The array has no history identity yet.
         random(&mut history_id.0);
     }
     Private {
@@ -401,7 +401,7 @@ fn private(
     }
 }
 
-/// Every member, and the journal device, as the engine takes it.
+/// Every member and the journal device, in the engine's form.
 fn joined(records: &BTreeMap<MemberId, Record>, journal: Option<&Journal>) -> Vec<Joined> {
     let joined = |(&id, record): (&MemberId, &Record)| Joined {
         id,
@@ -420,11 +420,11 @@ fn joined(records: &BTreeMap<MemberId, Record>, journal: Option<&Journal>) -> Ve
     records.iter().map(joined).chain(journal).collect()
 }
 
-/// Looks at every disk: members, journal devices, and the others with the reason.
+/// Probes every disk: members, journal devices, and the others with the reason.
 ///
-/// A member may still hold in its cache what a process before us wrote and did not flush. That is
-/// read from now on, rows are made to agree with it, and clients flush and believe it durable: so
-/// it is made durable first, or a power cut would take it back. Not where nothing is written.
+/// A member may still cache unflushed writes of an earlier process. From now on they are read,
+/// replay computes parity from them, and clients rely on them after a flush. So they are flushed
+/// first, or a power failure would undo them. Not on a read-only array.
 async fn look_at_all(
     reach: &MemberIo,
     candidates: Vec<Candidate>,
@@ -449,7 +449,7 @@ async fn look_at_all(
         match look {
             Ok(Looked::Member(probe)) => probes.push(*probe),
             Ok(Looked::Journal(found)) => journals.push(*found),
-            // What is to become the journal is nothing yet.
+            // The disk that becomes the journal needs no header yet.
             Err((name, Reject::Stranger(_))) if options.journal.as_ref() == Some(&name) => {}
             Err(reject) => rejects.push(reject),
         }
@@ -457,13 +457,13 @@ async fn look_at_all(
     (probes, journals, rejects)
 }
 
-/// What a disk is to an array.
+/// The kind of a disk.
 enum Looked {
     Member(Box<MemberProbe>),
     Journal(Box<Found>),
 }
 
-/// Looks at a disk: a member, or a journal device.
+/// Probes a disk: a member, or a journal device.
 async fn look_at(
     reach: &MemberIo,
     candidate: &Candidate,
@@ -479,12 +479,12 @@ async fn look_at(
     journal.ok_or(Reject::Stranger(stranger))
 }
 
-/// What a scan found.
+/// The result of a scan.
 #[derive(Default)]
 pub struct Survey {
     /// Arrays, by identity.
     pub arrays: BTreeMap<Uuid, Group>,
-    /// Disks with a superblock that cannot be used, or that cannot be read, and why.
+    /// Disks that are unreadable or have an invalid superblock, with the reason.
     pub damaged: Vec<(Candidate, String)>,
     /// Disks that are no members, and why.
     pub others: Vec<(Candidate, String)>,
@@ -496,15 +496,15 @@ pub struct Group {
     pub name: String,
     /// The array's name as the superblock has it: with the host in front, if it has one.
     pub full_name: String,
-    /// Its level, if it is one that is known.
+    /// Its level, if it is a known one.
     pub level: Option<Level>,
     /// How many slots it has.
     pub slots: u32,
-    /// How it is written down.
+    /// The format of its superblocks.
     pub format: Format,
     /// Its members, stale ones too, and its journal devices.
     pub candidates: Vec<Candidate>,
-    /// What each candidate is, by its own superblock.
+    /// The role of each candidate, by its own superblock.
     pub roles: Vec<Role>,
 }
 
@@ -558,7 +558,7 @@ pub async fn survey(candidates: Vec<Candidate>, clock: &Rc<dyn Clock>) -> Survey
     survey
 }
 
-/// Is this the name of an array, with or without the host in front?
+/// True if this is the name of the array, with or without the host.
 fn is_called(found: &Name, wanted: &str) -> bool {
     found.short() == wanted || found.to_string() == wanted
 }
@@ -573,7 +573,7 @@ fn list<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// The error that a damaged or missing member is the reason for: with what each disk's trouble is.
+/// The error message about missing members, with the problem of each unusable disk.
 fn with_reasons(mut message: String, notes: &[Note]) -> String {
     let reasons = notes.iter().filter(|note| note.is_loss());
     for note in reasons {

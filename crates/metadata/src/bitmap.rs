@@ -1,15 +1,15 @@
-//! The write-intent bitmap of an array, in memory: which regions the members may differ in.
+//! The write-intent bitmap of an array, in memory: the regions in which the members may differ.
 //!
-//! Owns the bits and the header in front of them, as the image that lies on every member. Never
-//! writes it, and never decides when a bit is set or cleared.
+//! Owns the bits and the header in front of them, as the image that is stored on every member.
+//! Never writes it, and never decides when a bit is set or cleared.
 //!
 //! ```text
 //!   the image      | header, bits | bits | bits |       pages of 4 KiB
-//!   each member    behind in    {0}      {}  {2}         what it does not hold durably yet
+//!   each member    stale in      {0}      {}  {2}         pages that it does not hold durably yet
 //! ```
 //!
-//! Each member has a set of [`Pages`] in which its copy is behind the image. A bit is durable when
-//! no member that counts is behind in its page; a member that joins is behind in all of them.
+//! Each member has a set of [`Pages`] in which its copy is older than the image. A bit is durable
+//! once its page is current on every assigned member. A joining member is stale in all pages.
 //!
 //! Invariant: bits beyond the last region are zero.
 
@@ -47,7 +47,7 @@ impl Pages {
     }
 }
 
-/// Header and bits.
+/// The header and the bits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Bits {
     header: Bitmap,
@@ -58,17 +58,17 @@ impl Bits {
     /// A new bitmap, all its bits `set` or all clear.
     ///
     /// # Panics
-    /// If it is larger than md's bitmaps are: the header was made or checked by us.
+    /// If it is larger than md's bitmaps. The header was made or checked by this crate.
     pub(crate) fn new(header: Bitmap, set: bool) -> Bits {
         assert!(header.bytes() <= bitmap::MOST_SPACE_BYTES, "a bitmap larger than md's");
         let image = header.print_whole(set);
         Bits { header, image }
     }
 
-    /// A bitmap as read from a member: `bytes` from the header on, as far as there is room for it.
+    /// A bitmap as read from a member: `bytes` from the header on, to the end of its space.
     ///
     /// # Errors
-    /// What is wrong with the header. `Ok(None)` if the bits do not fit into the room.
+    /// The invalid field of the header. `Ok(None)` if the bits do not fit into the space.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Option<Bits>, ParseError> {
         let header = Bitmap::parse(bytes)?;
         if header.bytes() > (bytes.len() as u64).min(bitmap::MOST_SPACE_BYTES) {
@@ -88,19 +88,18 @@ impl Bits {
         &self.header
     }
 
-    /// How many regions there are.
+    /// The number of regions.
     pub(crate) fn regions(&self) -> u64 {
         self.header.bits()
     }
 
-    /// Changes the header; its page must be written then.
+    /// Changes the header; its page must then be written.
     pub(crate) fn edit_header(&mut self, edit: impl FnOnce(&mut Bitmap)) {
         edit(&mut self.header);
         self.image[..HEADER_BYTES as usize].copy_from_slice(&self.header.print());
     }
 
-    /// Sets the bits of `regions`; gives the pages that change. Regions beyond the last are
-    /// ignored.
+    /// Sets the bits of `regions`; returns the changed pages. Ignores regions beyond the last.
     pub(crate) fn set(&mut self, regions: RangeInclusive<u64>) -> Pages {
         let end = self.regions();
         let mut changed = Pages::NONE;
@@ -115,7 +114,7 @@ impl Bits {
         changed
     }
 
-    /// Clears the bits of `regions`; gives the pages that change.
+    /// Clears the bits of `regions`; returns the changed pages.
     pub(crate) fn clear(&mut self, regions: impl IntoIterator<Item = u64>) -> Pages {
         let (end, mut changed) = (self.regions(), Pages::NONE);
         for region in regions.into_iter().filter(|&region| region < end) {
@@ -152,13 +151,13 @@ impl Bits {
         self.image[HEADER_BYTES as usize..].iter().map(|byte| u64::from(byte.count_ones())).sum()
     }
 
-    /// Bytes of sync space that a region stands for.
+    /// The range of sync space of a region.
     pub(crate) fn sync_range(&self, region: u64) -> Range<u64> {
         let sectors = self.header.sectors_of(region);
         sectors.start * 512..sectors.end * 512
     }
 
-    /// Those of `pages` that exist, each with its bytes and its place behind the start of the
+    /// Those of `pages` that exist, each with its bytes and its offset from the start of the
     /// header.
     pub(crate) fn pages(&self, pages: Pages) -> impl Iterator<Item = (u64, &[u8])> {
         let chunks = self.image.chunks(PAGE_BYTES as usize).enumerate();

@@ -2,53 +2,52 @@
 
 use std::time::Duration;
 
-/// Nothing in the engine is unbounded: what would be is waited for.
+/// Every queue and buffer in the engine is bounded: at a limit, requests wait.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Pieces of requests that one shard works on at once.
+    /// Units that one shard carries out at once.
     pub units: usize,
-    /// A request is worked on in pieces of about so many bytes, cut between stripes.
+    /// Approximate size of a unit: requests are cut at stripe borders.
     pub unit_bytes: u64,
-    /// Memory of one shard for parity and for what must be read to compute it.
+    /// Memory of one shard for parity and for the reads that it needs.
     pub scratch_bytes: u64,
-    /// Memory of one shard for writes that are acknowledged and not on the members: cache mode
+    /// Memory of one shard for acknowledged writes that are not on the members yet: cache mode
     /// `writeback`.
     pub cache_bytes: u64,
-    /// Such a write goes to the members after so long, if nothing sends it there before: long
-    /// enough for a slow sequential writer to fill a stripe, short enough that little is at risk.
+    /// The longest time before such a write goes to the members. Long enough for a slow sequential
+    /// writer to fill a stripe, short enough that little is at risk.
     pub cache_linger: Duration,
-    /// The most that one shard uses of each member for its intent log.
+    /// The most bytes of each member that one shard uses for its intent log.
     pub log_bytes: u64,
-    /// Memory of one shard for checksums of its members' blocks: 1/512 of what is in use at once.
+    /// Memory of one shard for checksums of its members' blocks: 1/512 of the data in use.
     pub checksums_bytes: u64,
-    /// The most that is read ahead of one sequential reader; 0: nothing. Two stripes of five
-    /// members with chunks of 512 KiB.
+    /// The most that is read ahead of one sequential reader; 0: nothing. The default is two stripes
+    /// of five members with chunks of 512 KiB.
     pub ahead_bytes: u64,
-    /// Sequential readers that one shard knows at once: so many times `ahead_bytes` is its memory
-    /// for them.
+    /// Sequential readers that one shard tracks at once, each with up to `ahead_bytes` of memory.
     pub ahead_streams: usize,
-    /// How long a part of a stripe at the end of a stream of writes may wait for the rest: about as
-    /// long as a wake from another core takes, and as much again for each 16 KiB of the part.
+    /// How long the last part of a stripe in a write stream may wait for the rest: about the time
+    /// of a wake from another core, once more for each 16 KiB of the part.
     pub stream_patience: Duration,
-    /// Unused buffers that are kept for the next request.
+    /// Memory of unused buffers that is kept for later requests.
     pub keep_bytes: usize,
     /// The largest operation sent to a member.
     pub member_op_bytes: u64,
-    /// A member that does not answer for so long is lost.
+    /// A member that does not answer within this time is lost.
     pub deadline: Duration,
-    /// A read is not done again from the other members sooner than so, however fast they are.
+    /// A read is not hedged earlier than this, however fast the other members are.
     pub hedge_floor: Duration,
-    /// Of a hundred reads so many may be done again because a member is late; 0: none.
+    /// The percentage of reads that may be hedged; 0: none.
     pub hedge_percent: u32,
-    /// So many may be at once before that, and so many that were left behind may be under way.
+    /// The initial burst of hedged reads, and the most orphaned reads in flight.
     pub hedges: u32,
-    /// A region without writes for so long is marked clean again: md's `daemon_sleep`.
+    /// A region without writes for this long is marked clean again: md's `daemon_sleep`.
     pub region_linger: Duration,
-    /// An array without writes for so long is marked clean: md's `safe_mode_delay`.
+    /// An array without writes for this long is marked clean: md's `safe_mode_delay`.
     pub clean_delay: Duration,
-    /// Pieces of background work under way at once.
+    /// Units of background work in flight at once.
     pub job_units: usize,
-    /// Background work is made durable and its progress recorded after so many bytes of a member.
+    /// Background work is flushed and its progress recorded after this many bytes of a member.
     pub checkpoint_bytes: u64,
     /// Read errors that a member may have, halved every hour, before a spare replaces it: md's
     /// `max_read_errors`, without failing the member.

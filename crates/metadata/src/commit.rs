@@ -1,32 +1,32 @@
-//! The superblocks and the bitmap of all members of one array, as they were last written.
+//! The superblocks and the bitmap of all members of one array, as last written.
 //!
-//! Owns every byte that describes the array on its members, and the order in which such bytes are
-//! written. Decides nothing: the keeper says who sits where and how far things are, the metadata
-//! writer makes it durable.
+//! Owns every byte that describes the array on its members, and the order in which these bytes are
+//! written. Decides nothing: the keeper decides the assignment and the progress, the metadata
+//! writer makes them durable.
 //!
 //! # A commit
 //!
 //! ```text
 //!   events + 1
-//!   bitmap header, pages that are behind, bad-block log,
-//!   md's partial parity log if it is to begin anew         each seated member, side by side
+//!   bitmap header, stale bitmap pages, bad-block log,
+//!   md's partial parity log if it must be emptied          each assigned member, in parallel
 //!   header of the journal device, once in a session        that device
-//!   header of the private area                             each seated member
-//!   flush                                                  each seated member
-//!   superblock, FUA                                        each seated member and each spare
+//!   header of the private area                             each assigned member
+//!   flush                                                  each assigned member
+//!   superblock, FUA                                        each assigned member and each spare
 //! ```
 //!
-//! Everything that any superblock says about a member is durable before the first superblock is. If
-//! a member fails before that, no superblock is written and the keeper is told: one that called the
-//! member active, and the array clean, would vouch for what a failed flush has lost. A member whose
-//! superblock cannot be written is one event behind the others, as those are after a crash in the
-//! middle: the freshest one's role table decides who counts (`assemble/roles.rs`), and the next
-//! commit brings it up before it does anything else (`behind`).
+//! Everything that a superblock claims about a member is durable before the first superblock is
+//! written. If a member fails before that, no superblock is written and the keeper gets the
+//! failure. Otherwise a superblock would list the member as active and the array as clean, despite
+//! the failed flush. A member whose superblock cannot be written is one event behind the others, as
+//! after a crash in the middle. The freshest superblock's role table then decides
+//! (`assemble/roles.rs`). The next commit first brings such a member up to date (`catch_up`).
 //!
 //! Each superblock's `utime` carries a random tag where md has microseconds (`layout::private`), so
 //! two commits with the same event count can be told apart.
 //!
-//! Invariant: `events` only grows. Bits of the bitmap: see `bits`.
+//! Invariant: `events` only grows. For the bits see `bitmap_pages`.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,7 +36,7 @@ use std::rc::Rc;
 
 use io::Clock;
 use io::broken::{Broken, broken};
-use layout::md::superblock::{CLEAN, Device};
+use layout::md::superblock::{CLEAN, Device, EVENTS_MOST};
 use layout::md::{
     BadBlocks, Bitmap, Features, LogFull, Magic, Role, SECTOR, Superblock, Timestamp, Uuid, Version,
 };
@@ -64,16 +64,16 @@ pub(crate) mod ppl;
 pub(crate) mod private;
 pub mod record;
 
-pub(crate) use add_member::MOST_BLOCK_BYTES;
+pub use add_member::MOST_BLOCK_BYTES;
 pub use add_member::{Admitted, Readmitted};
 
-/// Fills bytes with random ones: from the host's generator, or the simulator's seed.
+/// Fills bytes with random ones, from the host's generator or the simulator's seed.
 pub type Random = Rc<dyn Fn(&mut [u8])>;
 
-/// Members that could not be written, and why.
+/// Members that could not be written, and their errors.
 pub type Failures = Vec<(MemberId, io::Error)>;
 
-/// How an array is written down on its members.
+/// The superblock format of an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Format {
     /// Linux md's version 1 superblock.
@@ -104,7 +104,7 @@ impl Format {
     }
 }
 
-/// What never changes while an array runs. Sizes in bytes.
+/// The facts that never change while an array runs. Sizes in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Facts {
     /// The array's identity.
@@ -115,19 +115,19 @@ pub struct Facts {
     pub layout: Layout,
     /// Bytes of a chunk; 0 where the level has none.
     pub chunk_bytes: u64,
-    /// How many slots.
+    /// The number of slots.
     pub slots: usize,
     /// Bytes of the array.
     pub capacity: u64,
-    /// Bytes of sync space that a bit of the bitmap stands for; `None` without a bitmap.
+    /// Bytes of sync space per bit of the bitmap; `None` without a bitmap.
     pub bitmap_bytes: Option<u64>,
-    /// How it is written down.
+    /// The superblock format.
     pub format: Format,
     /// When it was created: seconds since 1970, UTC.
     pub created_s: u64,
-    /// How it stands against the write hole: of use at the levels with parity.
+    /// The crash-consistency policy, for levels with parity.
     pub consistency: Consistency,
-    /// Checksums of its blocks are kept.
+    /// Whether it keeps checksums of its blocks.
     pub checksums: bool,
 }
 
@@ -156,18 +156,18 @@ impl Facts {
     }
 }
 
-/// What the keeper wants to be durable.
+/// The state that the keeper wants to make durable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decision {
-    /// Who sits where.
+    /// The assignment of members to slots.
     pub configuration: Configuration,
-    /// Nothing is being written.
+    /// No write is in flight.
     pub clean: bool,
-    /// The array offset from which on something is not synced; `None` if all is.
+    /// The array offset of the first unsynced range; `None` if all is in sync.
     pub resync_from: Option<u64>,
 }
 
-/// The record of one array. One keeper uses it, through a shared reference.
+/// The metadata of one array. One keeper uses it, through a shared reference.
 pub struct MetadataWriter {
     facts: Facts,
     geometry: Geometry,
@@ -179,61 +179,61 @@ pub struct MetadataWriter {
     committing: AsyncMutex,
     /// One write of bitmap pages at a time.
     marking: AsyncMutex,
-    /// Members are flushed by one at a time.
+    /// One flush of members at a time.
     flushing: AsyncMutex,
     events: Cell<u64>,
     private: Cell<Private>,
-    /// The journal device of this session, as long as it works.
+    /// The journal device of this session, while it works.
     journal: Option<Journal>,
-    /// Members that have missed the last commit before this start.
+    /// Members that missed the last commit before this start.
     behind: RefCell<Option<Behind>>,
-    /// With the next commit the bitmap ceases to tell what members lack that have left.
+    /// From the next commit on, the bitmap no longer covers the writes that former members missed.
     void_bits: Cell<bool>,
-    /// Why nothing may ever be written to the members, if so: commits do nothing then.
+    /// The reason if nothing may ever be written to the members: commits do nothing then.
     sealed: Option<String>,
 }
 
-/// What changes.
+/// The mutable state.
 struct State {
     records: BTreeMap<MemberId, Record>,
-    /// What each device number stood for in the last commit.
+    /// The role of each device number in the last commit.
     roles: Vec<Role>,
-    /// Those that are to have no place from the next commit on.
+    /// Members that the next commit removes.
     leaving: BTreeSet<MemberId>,
     bits: Option<Bits>,
     /// Regions whose bits are about to be cleared, unless they are set again meanwhile.
     doomed: BTreeSet<u64>,
-    /// Array ranges that are lost though no member's block is bad.
+    /// Lost array ranges, apart from the members' bad blocks.
     bad: RangeSet,
 }
 
 impl State {
-    /// The member had a slot once, and the last commit went on without it.
+    /// True if the member once had a slot and the last commit went on without it.
     fn is_gone(&self, id: MemberId) -> bool {
         self.roles.get(id.0 as usize) == Some(&Role::Faulty)
     }
 }
 
-/// What assembly hands over.
+/// The result of assembly for the metadata writer.
 pub(crate) struct Opened {
     pub(crate) facts: Facts,
     pub(crate) geometry: Geometry,
     pub(crate) records: BTreeMap<MemberId, Record>,
-    /// The members' superblocks as they were found.
+    /// The members' superblocks as found.
     pub(crate) found: BTreeMap<MemberId, Superblock>,
     pub(crate) bits: Option<Bits>,
     pub(crate) private: Private,
     pub(crate) journal: Option<Journal>,
     pub(crate) bad: RangeSet,
-    /// Why nothing may be written to the members, if so.
+    /// The reason if nothing may be written to the members.
     pub(crate) sealed: Option<String>,
-    /// Who sits where.
+    /// The assignment of members to slots.
     pub(crate) configuration: Configuration,
     /// The freshest superblock.
     pub(crate) latest: Superblock,
 }
 
-/// What becomes of what is sent to a member that was expelled.
+/// The error of an operation on an expelled member.
 fn stranger() -> io::Error {
     io::Error::new(io::ErrorKind::Gone, "a member that was removed")
 }
@@ -269,26 +269,26 @@ impl MetadataWriter {
         }
     }
 
-    /// Why nothing may be written to the members, if so.
+    /// The reason if nothing may be written to the members.
     pub fn sealed(&self) -> Option<&str> {
         self.sealed.as_deref()
     }
 
-    /// What never changes.
+    /// The facts that never change.
     pub fn facts(&self) -> &Facts {
         &self.facts
     }
 
-    /// How many changes of the metadata there have been.
+    /// The event count: the number of metadata changes.
     pub fn events(&self) -> u64 {
         self.events.get()
     }
 
     /// Makes a decision durable on every assigned member and every spare. In an array that was
-    /// started read-only it holds until the array is stopped, and leaves no trace.
+    /// started read-only, the decision holds until the array is stopped and is not written.
     ///
     /// # Errors
-    /// The members that could not be written. If it was their superblocks, the others have theirs.
+    /// The members that could not be written. If only superblocks failed, the others have theirs.
     pub(crate) async fn commit(&self, decision: &Decision) -> Result<(), Failures> {
         if self.sealed.is_some() {
             return Ok(());
@@ -299,6 +299,7 @@ impl MetadataWriter {
         self.none_late(assigned.iter().chain(&configuration.spares))?;
         self.catch_up(configuration).await?;
         let events = self.events.get() + 1;
+        assert!(events <= EVENTS_MOST, "no member would be found again with event {events}");
         self.events.set(events);
         let mut failures = self.strangers(&assigned);
         failures.extend(self.prepare(&assigned, events).await);
@@ -315,8 +316,8 @@ impl MetadataWriter {
         }
 
         if !failures.is_empty() && !broken(Broken::CommitWithoutFailed) {
-            // Nobody has seen this number: the next attempt has it again, and the headers that go
-            // with the superblocks of now stay where they are.
+            // No superblock has this number yet, so the next attempt uses it again. The headers
+            // that match the current superblocks stay in place.
             self.events.set(events - 1);
             return Err(failures);
         }
@@ -342,19 +343,19 @@ impl MetadataWriter {
         self.state.borrow().records.get(&id).cloned()
     }
 
-    /// The means to read and write members.
+    /// Reads and writes members.
     pub(crate) fn reach(&self) -> &MemberIo {
         &self.reach
     }
 
-    /// Seated members that were expelled: nothing can be made durable on them.
+    /// Assigned members that were expelled: nothing can be made durable on them.
     fn strangers(&self, assigned: &[MemberId]) -> Failures {
         let state = self.state.borrow();
         let unknown = assigned.iter().filter(|id| !state.records.contains_key(id));
         unknown.map(|&id| (id, stranger())).collect()
     }
 
-    /// Writes what must lie on the members before a superblock with `events` does.
+    /// Writes everything that must be on the members before the superblocks with `events`.
     async fn prepare(&self, assigned: &[MemberId], events: u64) -> Failures {
         {
             let mut state = self.state.borrow_mut();
@@ -368,7 +369,8 @@ impl MetadataWriter {
         failures.extend(self.empty_ppl(assigned, &failures).await);
         let mut changed = self.records(assigned, &failures);
         changed.retain(|(_, record)| record.bad_changed);
-        // The list counts at once: what is not on it any more must be there.
+        // A list is valid at once, so rewritten blocks must be durable before it no longer lists
+        // them.
         if !changed.is_empty() && !broken(Broken::ListBeforeData) {
             let ids: Vec<MemberId> = changed.iter().map(|(id, _)| *id).collect();
             failures.extend(self.flush(&ids).await);
@@ -391,14 +393,14 @@ impl MetadataWriter {
         failures
     }
 
-    /// The records of these members, but for those that failed.
+    /// The records of these members without those that failed.
     fn records(&self, ids: &[MemberId], failures: &Failures) -> Vec<(MemberId, Record)> {
         let state = self.state.borrow();
         let alive = ids.iter().filter(|id| !failures.iter().any(|(failed, _)| failed == *id));
         alive.filter_map(|id| Some((*id, state.records.get(id)?.clone()))).collect()
     }
 
-    /// The superblock of each member, as the decision wants it.
+    /// The superblock of each member for the decision.
     fn draw_up(
         &self,
         decision: &Decision,
@@ -422,7 +424,7 @@ impl MetadataWriter {
         state.records.iter().map(draw).collect()
     }
 
-    /// The superblock of a member, as far as it tells of that member alone.
+    /// The superblock of a member, with only the fields about that member changed.
     fn draw_own(&self, configuration: &Configuration, id: MemberId, record: &Record) -> Superblock {
         let mut features = record.own_features(record.superblock.features);
         let mut recovery_offset = 0;
@@ -438,7 +440,7 @@ impl MetadataWriter {
         Superblock { features, recovery_offset, ..record.superblock.clone() }
     }
 
-    /// How many sectors of a assigned member are there (`None`: all); true if it is a replacement.
+    /// The recovered sectors of an assigned member (`None`: all); true if it is a replacement.
     fn progress(&self, configuration: &Configuration, id: MemberId) -> Option<(Option<u64>, bool)> {
         let (slot, replacement) = configuration.slot_of(id)?;
         let assignment = &configuration.slots[slot.index()];
@@ -453,7 +455,7 @@ impl MetadataWriter {
         Some((recovered.map(offset), replacement))
     }
 
-    /// md's `resync_offset`: 0 while anything is written, else how far everything is in sync.
+    /// md's `resync_offset`: 0 while writes are in flight, else the end of the synced part.
     fn resync_offset(&self, decision: &Decision) -> u64 {
         if self.geometry.family() == Family::Plain {
             return CLEAN;
@@ -465,7 +467,7 @@ impl MetadataWriter {
         from.map_or(CLEAN, |from| sync::sync_range(&self.geometry, from..from + 1).start / SECTOR)
     }
 
-    /// Now, with a tag that no other commit has.
+    /// The current time, with a tag that no other commit has.
     fn stamp(&self) -> Timestamp {
         let mut bytes = [0; 4];
         (self.random)(&mut bytes);
@@ -473,8 +475,8 @@ impl MetadataWriter {
         Tag::new(u32::from_le_bytes(bytes)).stamp(seconds & ((1 << 40) - 1))
     }
 
-    /// What each device number stands for. A number that once had a slot and has none now is faulty
-    /// until someone else gets it: so a member can tell that others went on without it.
+    /// The role of each device number. A number that once had a slot and has none now is faulty
+    /// until it is reused, so that a former member can detect that the array went on without it.
     fn role_table(&self, configuration: &Configuration) -> Vec<Role> {
         let state = self.state.borrow();
         let mut roles = state.roles.clone();
@@ -496,7 +498,7 @@ impl MetadataWriter {
         roles
     }
 
-    /// Remembers what was written.
+    /// Stores the written superblocks.
     fn adopt(&self, mut written: BTreeMap<MemberId, Superblock>, failures: &Failures) {
         let mut state = self.state.borrow_mut();
         if let Some(superblock) = written.values().next() {
@@ -506,7 +508,7 @@ impl MetadataWriter {
             if !failures.iter().any(|(failed, _)| failed == id)
                 && let Some(superblock) = written.remove(id)
             {
-                // Reads may have been repaired meanwhile.
+                // Read errors may have been repaired meanwhile.
                 let corrected_reads = record.superblock.device.corrected_reads;
                 let device = Device { corrected_reads, ..superblock.device };
                 record.superblock = Superblock { device, ..superblock };
@@ -514,12 +516,12 @@ impl MetadataWriter {
         }
     }
 
-    /// How many bytes of a member's data are on its bad-block log.
+    /// The bad bytes of a member's data.
     pub fn bad_bytes(&self, id: MemberId) -> u64 {
         self.state.borrow().records.get(&id).map_or(0, |record| record.bad_ranges().bytes())
     }
 
-    /// Takes bytes of a member's data off its bad-block log, from the next commit on.
+    /// Removes bytes of a member's data from its bad-block log, from the next commit on.
     pub fn clear_bad_block(&self, id: MemberId, range: Range<u64>) {
         let mut state = self.state.borrow_mut();
         let Some(record) = state.records.get_mut(&id) else { return };
@@ -529,8 +531,8 @@ impl MetadataWriter {
         record.bad_changed = true;
     }
 
-    /// Gives a spare the very size of the member that it will replace: where members are not all of
-    /// a size (linear, RAID 0) the sizes decide where every byte lives.
+    /// Gives a spare the exact size of the member that it will replace. On linear and RAID 0 the
+    /// sizes of the members determine the place of every byte.
     ///
     /// # Errors
     /// Refused if the spare has less room.
@@ -554,8 +556,8 @@ impl MetadataWriter {
         Ok(())
     }
 
-    /// Forgets a member. Its own superblock is left as it is: stale, as md does. In the next commit
-    /// its number is marked faulty, so that it does not come back by itself, not even as a spare.
+    /// Removes a member. Its own superblock stays as it is: stale, as with md. The next commit
+    /// marks its number faulty, so that it does not return automatically, not even as a spare.
     pub fn expel(&self, id: MemberId) {
         let mut state = self.state.borrow_mut();
         let known = state.records.remove(&id).is_some();
@@ -567,7 +569,7 @@ impl MetadataWriter {
         }
     }
 
-    /// Records bytes of a member (counted from the start of its data) as lost, at the next commit.
+    /// Records bytes of a member (from the start of its data) as bad, at the next commit.
     ///
     /// # Errors
     /// The member has no room for it in its bad-block log, or no log.

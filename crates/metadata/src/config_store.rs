@@ -1,9 +1,9 @@
-//! Who has the last word about an array's configuration.
+//! The store of an array's configuration.
 //!
-//! The keeper proposes the next configuration; [`Decisions`] makes it the array's, if nobody else
-//! was faster. On one host that is the superblocks of the members ([`Local`]). For an array that
-//! several hosts share it will be a store with compare-and-set; the engine does not see the
-//! difference.
+//! The keeper proposes the next configuration; [`Decisions`] accepts it unless another host was
+//! faster. On one host the members' superblocks are the store ([`Local`]). For an array that
+//! several hosts share it will be a store with compare-and-set. The engine uses both in the same
+//! way.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -13,29 +13,29 @@ use layout::{Epoch, MemberId};
 
 use crate::commit::{Decision, MetadataWriter};
 
-/// Why a decision was not made.
+/// The reason why a decision was not accepted.
 #[derive(Debug)]
 pub enum Undecided {
     /// These members could not be written; the others were. Decide again without them.
     Members(Vec<(MemberId, io::Error)>),
-    /// The array's configuration is not the expected one any more: somebody else has decided.
+    /// The array's configuration is not the expected one: another host has changed it.
     Overtaken,
 }
 
 /// Compare-and-set of the configuration.
 pub trait Decisions {
-    /// Makes `next` durable as the array's configuration, if it is still at `expected`. A
-    /// checkpoint has `expected` for its own epoch.
+    /// Makes `next` durable as the array's configuration, if that is still at `expected`. A
+    /// checkpoint passes its own epoch as `expected`.
     ///
     /// # Errors
-    /// [`Undecided`] says why not.
+    /// [`Undecided`] gives the reason.
     fn decide<'a>(&'a self, expected: Epoch, next: &'a Decision) -> Verdict<'a>;
 }
 
-/// The answer to come.
+/// The pending result.
 pub type Verdict<'a> = Pin<Box<dyn Future<Output = Result<(), Undecided>> + 'a>>;
 
-/// The superblocks decide: this process alone has the members open.
+/// The superblocks are the store: only this process has the members open.
 pub struct Local(pub Rc<MetadataWriter>);
 
 impl Decisions for Local {

@@ -1,16 +1,16 @@
 //! A new array: first a plan that can be shown, then the bytes.
 //!
 //! Owns the order in which a new member is written. Superblocks come last, after everything else is
-//! durable: until the first of them there is no array, only what was there before, overwritten.
+//! durable. Until the first of them is written there is no array.
 //!
 //! ```text
-//!   plan ─▶ look for what lies there ─▶ bitmap, empty bad-block log, empty private area ─▶ flush
-//!                                       header of the journal device                     │
-//!                                                                          superblocks, FUA ◀─╯
+//!   plan ─▶ check for old contents ─▶ bitmap, empty bad-block log, empty private area ─▶ flush
+//!                                     header of the journal device                        │
+//!                                                                        superblocks, FUA ◀─╯
 //! ```
 //!
-//! Nothing outside the byte map is touched, but for the signatures of what was there before, when
-//! the user has said that it may go.
+//! Nothing outside the byte map is touched, except the signatures of old contents if the user
+//! allowed that.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -42,17 +42,17 @@ mod plan;
 
 pub use plan::{Plan, plan};
 
-/// What a new array's superblocks begin with: not 0, or a kernel of 6.19 or later would take the
+/// The event count of a new array's superblocks. With 0, a kernel of 6.19 or later would take the
 /// array for new and stamp a block size on it that older kernels refuse.
 pub(crate) const FIRST_EVENT: u64 = 1;
 
-/// How large a piece of the members one bit of the bitmap stands for.
+/// The bytes of a member per bit of the bitmap.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum BitmapChunk {
-    /// 64 MiB, or more where that does not fit: what mdadm takes.
+    /// 64 MiB, or more where that does not fit: the same as mdadm.
     #[default]
     Fitting,
-    /// So many bytes: a power of two, at least 4 KiB.
+    /// This many bytes: a power of two, at least 4 KiB.
     Bytes(u32),
 }
 
@@ -65,25 +65,24 @@ pub struct NewArray {
     pub layout: Layout,
     /// Bytes of a chunk; 0 for RAID 1. RAID 3.5: of a fragment, the block / 2^order.
     pub chunk_bytes: u64,
-    /// Where superblocks lie.
+    /// The place of the superblocks.
     pub version: Version,
-    /// The write-intent bitmap; `None` for none. Linear and RAID 0 have none whatever is said here.
-    /// With md's partial parity log there always are such bits, in the private area.
+    /// The write-intent bitmap; `None` for none. Linear and RAID 0 never have one. Arrays with md's
+    /// partial parity log always have such bits, in the private area.
     pub bitmap: Option<BitmapChunk>,
-    /// So many of the disks, the last ones, are spares.
+    /// The number of spares; they are the last disks.
     pub spares: usize,
-    /// Every disk is known to hold zeros only: then nothing need be synced.
+    /// Every disk is known to hold only zeros: no initial resync is needed.
     pub zeroed: bool,
-    /// Use at most so much of each member; `None` for all. Not for linear and RAID 0.
+    /// Use at most this many bytes of each member; `None` for all. Not for linear and RAID 0.
     pub size_bytes: Option<u64>,
-    /// How it stands against the write hole, at levels with parity; `None` for the intent log.
-    /// md's partial parity log is for RAID 5 only.
+    /// The crash-consistency policy, at levels with parity; `None` for the intent log.
     pub consistency: Option<Consistency>,
-    /// Keep checksums of all blocks; `None`: if the level can have them.
+    /// Keep checksums of all blocks; `None`: where the level can have them.
     pub checksums: Option<bool>,
-    /// What lies on the disks may be lost.
+    /// The contents of the disks may be overwritten.
     pub overwrite: bool,
-    /// A disk that does not answer for so long has failed.
+    /// A disk that does not answer within this time has failed.
     pub deadline: Duration,
 }
 
@@ -110,9 +109,9 @@ impl NewArray {
 /// Creates an array on these disks, spares last.
 ///
 /// # Errors
-/// Refused: what [`plan()`] refuses; a disk that is read-only, or holds something (named) while
-/// `overwrite` is not set. Otherwise a disk failed: then there is no array, and the disks hold
-/// nothing that looks like one.
+/// Refused: everything that [`plan()`] refuses; a disk that is read-only, or that has contents
+/// (named in the error) while `overwrite` is not set. Otherwise a disk failed: then there is no
+/// array, and no disk has a superblock.
 pub async fn create(
     new: &NewArray,
     members: Vec<Candidate>,
@@ -122,10 +121,10 @@ pub async fn create(
     create_with_journal(new, (members, None), clock, random).await
 }
 
-/// As [`create`], with a journal device beside the members.
+/// Like [`create`], with a journal device beside the members.
 ///
 /// # Errors
-/// As [`create`]; and refused: a journal device where the policy is another one, or that is too
+/// Those of [`create`]. Refused as well: a journal device with another policy, or one that is too
 /// small.
 pub async fn create_with_journal(
     new: &NewArray,
@@ -178,16 +177,16 @@ pub async fn create_with_journal(
 
 const NOT_WRITTEN: &str = "the journal device could not be written; there is no array";
 
-/// Where the log will lie on the journal device.
+/// The place of the log on the journal device.
 fn permit_journal(new: &NewArray, device: &Candidate) -> Result<Range<u64>> {
     check_journal(new, (&device.name, device.disk.limits()))
 }
 
-/// Whether a disk of this name can be the journal device of a new array: gives where the log will
-/// lie on it, in bytes.
+/// Checks whether a disk of this name can be the journal device of a new array. Returns the place
+/// of the log on it, in bytes.
 ///
 /// # Errors
-/// Refused: another policy, a disk that is read-only or too small.
+/// Refused: another policy, or a disk that is read-only or too small.
 pub fn check_journal(new: &NewArray, (name, limits): (&str, io::Limits)) -> Result<Range<u64>> {
     if new.consistency != Some(Consistency::Journal) {
         return Err(Error::refused(format!(
@@ -212,22 +211,22 @@ fn failed(record: &Record, why: io::Error) -> Error {
     Error::refused(message).because(why)
 }
 
-/// What [`create`] writes on a member with this map, apart from the signatures that it wipes: byte
-/// ranges, some of them generous.
+/// The byte ranges that [`create`] writes on a member with this map, apart from the signatures that
+/// it wipes. Some ranges are larger than needed.
 pub fn writes(new: &NewArray, plan: &Plan, map: &ByteMap) -> Vec<Range<u64>> {
     let part = zeroed_part(map, new.zeroed && plan.checksums);
     let md = [&map.bitmap, &map.bad_blocks, &map.ppl].into_iter().flatten().cloned();
     std::iter::once(map.superblock.clone()).chain(md).chain(part).collect()
 }
 
-/// What [`create_with_journal`] writes on the journal device, apart from the signatures that it
-/// wipes.
+/// The ranges that [`create_with_journal`] writes on the journal device, apart from the signatures
+/// that it wipes.
 pub fn writes_on_journal() -> Vec<Range<u64>> {
     let copy = |at: u64| at..at + layout::private::journal::HEADER_BYTES;
     layout::private::journal::COPIES.map(copy).into()
 }
 
-/// What is to be wiped on each disk; refuses if there is anything and it must not be lost.
+/// The signatures to wipe on each disk. Refuses if there are any and they must be kept.
 async fn look_first(
     reach: &MemberIo,
     new: &NewArray,
@@ -260,8 +259,7 @@ async fn look_first(
     )))
 }
 
-/// What the headers of the private areas say: at the levels with parity, and where checksums are
-/// kept.
+/// The contents of the private headers: used at levels with parity, and where checksums are kept.
 fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
     let parity = plan.geometry.family() == Family::Parity;
     let usual = match (parity, plan.bitmap_chunk) {
@@ -278,7 +276,7 @@ fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
         log: Zones::default(),
         next_log: Zones::default(),
         unverified: false,
-        // What is synced is checksummed.
+        // Synced ranges have checksums.
         checksums_from: plan.checksums.then_some(if new.zeroed { u64::MAX } else { 0 }),
         checksums_torn: false,
         journal: None,
@@ -287,7 +285,7 @@ fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
     }
 }
 
-/// Everything that will be written, for each member.
+/// Everything to be written, for each member.
 fn draw_up(
     new: &NewArray,
     plan: &Plan,
@@ -329,7 +327,7 @@ fn draw_up(
     Ok((records.collect(), bits))
 }
 
-/// What the superblocks of all members have in common.
+/// The superblock fields common to all members.
 fn array_superblock(
     new: &NewArray,
     plan: &Plan,
@@ -368,8 +366,8 @@ fn array_superblock(
         features,
         set_uuid,
         set_name,
-        // No microseconds: a kernel takes them for seconds, and `mdadm --detail` then trusts no
-        // member's superblock, and shows no UUID.
+        // No microseconds: a kernel takes them for seconds, and `mdadm --detail` then rejects every
+        // member's superblock and shows no UUID.
         ctime: Timestamp::new(seconds, 0),
         level: level_number,
         layout: new.layout.to_md(),
@@ -396,10 +394,10 @@ async fn write_structures(
     record.write_bad_blocks(reach).await?;
     record.write_empty_ppl(reach, &record.superblock.set_uuid).await?;
     let table = zeroed && private.checksums_from.is_some();
-    // What is written here and above must lie within `writes`.
+    // All writes here and above must lie within `writes`.
     zero_private(&record.writer(reach), &record.map, table).await?;
     if let Some(bits) = bits {
-        // They may lie in the private area.
+        // The bits may lie in the private area.
         record.write_pages(reach, &copy_pages(bits, Pages::ALL)).await?;
     }
     if private.kept {
@@ -413,7 +411,7 @@ async fn write_structures(
     record.writer(reach).flush().await
 }
 
-/// Zeros what must be zero of the private area.
+/// Zeros the parts of the private area that must be zero.
 async fn zero_private(writer: &Writer<'_>, map: &ByteMap, table_counts: bool) -> io::Result<()> {
     let Some(part) = zeroed_part(map, table_counts) else { return Ok(()) };
     match writer.zero(part.clone(), true).await {
@@ -423,8 +421,9 @@ async fn zero_private(writer: &Writer<'_>, map: &ByteMap, table_counts: bool) ->
     }
 }
 
-/// What a new member's private area begins with as zeros. The table of checksums is large: only
-/// where it counts from the beginning, since nothing is synced. Else nobody reads what is there.
+/// The initially zero part of a new member's private area. The checksum table is large, so it is
+/// zeroed only if it is valid from the start because nothing needs a resync. Otherwise it is never
+/// read.
 fn zeroed_part(map: &ByteMap, table_counts: bool) -> Option<Range<u64>> {
     let area = map.private.clone()?;
     let table = map.private_parts().map_or(area.end, |parts| parts.checksums.start);
@@ -433,7 +432,7 @@ fn zeroed_part(map: &ByteMap, table_counts: bool) -> Option<Range<u64>> {
     Some(area.start..end)
 }
 
-/// Overwrites signatures with zeros, so that nothing finds what was there before.
+/// Overwrites old signatures with zeros.
 async fn wipe(
     reach: &MemberIo,
     (name, disk): (&str, &Rc<dyn Disk>),
@@ -457,12 +456,12 @@ async fn wipe(
     Ok(())
 }
 
-/// Takes back superblocks after one could not be written, as far as the disks allow.
+/// Removes superblocks after one could not be written, where the disks still work.
 async fn undo(reach: &MemberIo, records: &[Record]) {
     let work = records.iter().map(|record| async {
         let bytes = vec![0; 4096];
         let start = record.map.superblock.start;
-        // A disk that fails here has told its error already.
+        // The disk has already reported its error.
         record.writer(reach).write(start, &bytes, true).await.ok()
     });
     all(work).await;

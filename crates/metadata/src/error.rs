@@ -1,10 +1,10 @@
-//! Why an array could not do something, sorted by what to do next.
+//! Errors of an array, by the action that they call for.
 
 use std::{error, fmt};
 
 use layout::Slot;
 
-/// The result of something an array was asked to do.
+/// The result of an operation on an array.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What to do about an error.
@@ -12,17 +12,17 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum ErrorKind {
     /// Try again: the configuration changed meanwhile.
     Retry,
-    /// A member was lost; the array goes on without it.
+    /// A member was lost; the array continues without it.
     MemberLost,
-    /// The array takes no writes (any more).
+    /// The array accepts no writes.
     ReadOnly,
     /// The stores of members are full: nothing is written any more.
     NoSpace,
-    /// More is missing than the level can make good: these bytes are lost.
+    /// More is missing than redundancy can recover: these bytes are lost.
     DataLost,
     /// The request is wrong, or comes at the wrong time; nothing was changed.
     Refused,
-    /// Parapet contradicts itself. Please report it.
+    /// An internal contradiction. Please report it.
     Bug,
 }
 
@@ -40,7 +40,7 @@ struct Inner {
 }
 
 impl Error {
-    /// An error of this kind; `message` says what is wrong and what to do.
+    /// An error of this kind; `message` states the problem and a hint.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
         let message = message.into();
         Error(Box::new(Inner { kind, slot: None, offset: None, message, source: None }))
@@ -65,14 +65,14 @@ impl Error {
         self
     }
 
-    /// The same error, with the disk's own.
+    /// The same error, with the disk's error as its source.
     #[must_use]
     pub fn because(mut self, source: io::Error) -> Error {
         self.0.source = Some(source);
         self
     }
 
-    /// What to do about it.
+    /// The kind, which determines what to do next.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -82,7 +82,7 @@ impl Error {
         self.0.slot
     }
 
-    /// The error as the user of the array as a disk sees it.
+    /// The error in the form for a client that uses the array as a disk.
     pub fn into_io(self, array: &str, offset: u64, len: u64) -> io::Error {
         let kind = match self.0.kind {
             ErrorKind::DataLost | ErrorKind::MemberLost => io::ErrorKind::Medium { offset, len },

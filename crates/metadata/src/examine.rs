@@ -1,8 +1,6 @@
-//! What lies on a disk, for a person to look at: every superblock, valid or not, and what goes with
-//! it.
+//! Examination of a disk for people: every superblock, valid or not, and its related structures.
 //!
-//! Reads only. Judges each structure by itself; whether disks belong together is `assemble`'s
-//! business.
+//! Reads only. Judges each structure by itself; `assemble` decides whether disks belong together.
 
 use std::rc::Rc;
 
@@ -25,33 +23,33 @@ mod private;
 
 pub use private::{FoundJournal, FoundLog, FoundPrivate, NoHeader};
 
-/// Everything that was found on a disk.
+/// Everything found on a disk.
 #[derive(Clone, Debug)]
 pub struct Examination {
     /// Size of the disk in bytes.
     pub bytes: u64,
     /// Superblocks and remains of superblocks.
     pub superblocks: Vec<FoundSuperblock>,
-    /// The journal device that it is, if it is one.
+    /// Its header as a journal device, if it is one.
     pub journal: Option<FoundJournal>,
-    /// Everything else that has a signature; superblocks have one too.
+    /// All other signatures; superblocks have one too.
     pub signatures: Vec<Signature>,
 }
 
 /// One superblock.
 #[derive(Clone, Debug)]
 pub struct FoundSuperblock {
-    /// Whose, and where it lies.
+    /// The superblock format.
     pub format: Format,
     /// Bytes from the start of the disk.
     pub offset: u64,
-    /// What it says, or the first thing that is wrong with it. 0.90 in the terms of version 1.
+    /// Its contents, or its first error. 0.90 in the terms of version 1.
     pub superblock: std::result::Result<Superblock, ParseError>,
-    /// For one that is damaged, each field with its bytes, if it can be told apart at all.
+    /// For a damaged one, each field with its bytes, if the fields can be located at all.
     pub fields: Vec<(&'static str, u64, Vec<u8>)>,
-    /// Level and layout, or why they are not known.
+    /// Level and layout, or the reason why they are unknown.
     pub layout: std::result::Result<Layout, String>,
-    /// Where everything lies on the member.
+    /// The byte map of the member.
     pub map: Option<std::result::Result<ByteMap, ParseError>>,
     /// The bitmap, if there should be one.
     pub bitmap: Option<FoundBitmap>,
@@ -59,20 +57,20 @@ pub struct FoundSuperblock {
     pub bad_blocks: Option<std::result::Result<FoundBadBlocks, String>>,
     /// Parapet's private area, if there is room for one.
     pub private: Option<FoundPrivate>,
-    /// What else a person should know of it, in sentences.
+    /// Other notes for people, in sentences.
     pub remarks: Vec<String>,
 }
 
 /// A bitmap that was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundBitmap {
-    /// Its header, or what is wrong with it.
+    /// Its header, or the error in it.
     pub header: std::result::Result<Bitmap, String>,
     /// How many bits are set.
     pub dirty: u64,
 }
 
-/// Looks at everything on a disk. Writes nothing.
+/// Examines a whole disk. Writes nothing.
 ///
 /// # Errors
 /// The disk cannot be read, or does not answer within [`Bounds::deadline`].
@@ -134,7 +132,8 @@ async fn look_closer(
     Ok(found)
 }
 
-/// What is special about a member: why its array is not run, and what is kept for others.
+/// Special features of a member: the reason why its array cannot run, and data kept for other
+/// programs.
 fn remarks(superblock: &Superblock, bitmap: Option<&FoundBitmap>) -> Vec<String> {
     let mut remarks = Vec::new();
     remarks.extend(shape::not_run(superblock).map(|what| format!("the array {what}")));

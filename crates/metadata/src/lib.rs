@@ -1,13 +1,13 @@
-//! What the members of an array say about it, at rest: the offline half of the engine.
+//! The metadata of an array at rest: the offline half of the engine.
 //!
 //! ```text
 //!   create ──▶ members ──▶ assemble ──▶ Assembly ──▶ the running engine ──▶ commit ──▶ members
-//!                │  └────▶ examine      what one member says
-//!                └───────▶ recover      what they held, when nothing says it any more
+//!                │  └────▶ examine      the metadata of one member
+//!                └───────▶ recover      arrays whose metadata is lost
 //! ```
 //!
-//! Can be read, tested and fuzzed without the engine, as mdadm without md. `layout` has the forms
-//! of all bytes; this crate reads and writes them, over [`io::Disk`].
+//! This crate can be read, tested and fuzzed without the engine, as mdadm without md. `layout`
+//! defines the formats of all bytes; this crate reads and writes them over [`io::Disk`].
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
@@ -24,5 +24,6 @@ pub mod recover;
 mod test_disk;
 
 pub use bounds::Bounds;
+pub use commit::MOST_BLOCK_BYTES;
 pub use config_store::{Decisions, Local, Undecided, Verdict};
 pub use error::{Error, ErrorKind, Result};

@@ -1,23 +1,23 @@
-//! What array was this? The search for an array whose superblocks are lost.
+//! Recovery: the search for an array whose superblocks are lost.
 //!
 //! ```text
-//!   disks ──▶ where does data begin?        superblocks that are left, file systems that begin
-//!                  │                        somewhere in the disks' first part
+//!   disks ──▶ where does data begin?        remaining superblocks, and file systems that begin
+//!                  │                        in the first part of the disks
 //!                  ▼
-//!     level × layout × chunk                each says where on which slot a sign must lie: the
-//!                  │      signs             disk that has it there sits in that slot (signs.rs)
+//!     level × layout × chunk                each predicts slot and offset of each sign: the disk
+//!                  │      signs             that has it there is in that slot (signatures.rs)
 //!                  ▼
-//!              seating                      slots that no sign tells: every order, judged by
-//!                  │      rows              whether redundancy agrees (rows.rs)
+//!              slot order                   slots without signs: every order, judged by the
+//!                  │      rows              agreement of redundancy (rows.rs)
 //!                  ▼
-//!          walk                         through the file system, from table to table (walk.rs):
-//!             │                            it tells orders apart that signs and rows do not
+//!          walk                         through the file system, from table to table
+//!             │                            (file_systems.rs): separates the remaining orders
 //!             ▼
-//!        guesses, ranked, with what speaks for and against each
+//!        guesses, ranked, with the evidence for and against each
 //! ```
 //!
-//! Owns the hypotheses and their rank. Reads only. A guess is a guess: whoever uses it looks at the
-//! data read-only first.
+//! Owns the hypotheses and their rank. Reads only. A guess is not proof: users should first read
+//! the data with the array read-only.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -48,7 +48,7 @@ use rows::{Agreement, Row};
 use signatures::{Sign, Start};
 use slot_order::{Order, Votes, assignment};
 
-/// What is known already; the rest is searched for.
+/// The known properties of the array; the search finds the others.
 #[derive(Clone, Debug, Default)]
 pub struct Wish {
     /// Slots of the array, if disks are missing; as many as disks if 0.
@@ -59,43 +59,42 @@ pub struct Wish {
     pub layout: Option<Layout>,
     /// Its chunk, in bytes.
     pub chunk_bytes: Option<u64>,
-    /// Where on each disk data begins, in bytes.
+    /// The start of data on each disk, in bytes.
     pub data_offset: Option<u64>,
     /// The disk in each slot; none where it is missing.
     pub order: Option<Vec<Option<usize>>>,
 }
 
-/// An array that it may have been.
+/// A possible array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Guess {
     /// Level and layout.
     pub layout: Layout,
     /// Bytes; 0 for RAID 1.
     pub chunk_bytes: u64,
-    /// Where on each disk its data begins, in bytes.
+    /// The start of data on each disk, in bytes.
     pub data_offset: u64,
     /// Bytes of data on each disk, at most.
     pub member_bytes: u64,
     /// Bytes of the array.
     pub capacity: u64,
-    /// For each slot, which of the disks it is; `None` for one that is missing.
+    /// The index of the disk in each slot; `None` for a missing one.
     pub order: Vec<Option<usize>>,
-    /// What begins in the array, and at which byte.
+    /// The contents found in the array, with their offsets.
     pub content: Vec<(&'static str, u64)>,
-    /// Signs of that content that lie where they belong.
+    /// Signs of the contents that were found in their places.
     pub signs: usize,
-    /// Signs that should.
+    /// Signs that were searched for.
     pub signs_tried: usize,
     /// Rows whose redundancy agrees.
     pub rows: usize,
     /// Rows that were compared.
     pub rows_tried: usize,
-    /// Tables of the file system that lead where they should.
+    /// Table references of the file system that lead to the expected table.
     pub steps: usize,
-    /// Tables that were followed.
+    /// Table references that were followed.
     pub steps_tried: usize,
-    /// So many other orders of the disks explain as much as this one; none if there are too many
-    /// to try all.
+    /// The number of other disk orders with as much evidence; `None` if there are too many to try.
     pub alike: Option<usize>,
 }
 
@@ -108,12 +107,12 @@ impl Guess {
             && most(self.rows, self.rows_tried)
     }
 
-    /// Does as much speak for the other one?
+    /// True if both have the same evidence.
     pub fn ties_with(&self, other: &Guess) -> bool {
         self.weight() == other.weight()
     }
 
-    /// What speaks for it, less what speaks against it.
+    /// The evidence for it, less the evidence against it.
     fn weight(&self) -> i64 {
         let each = |hit: usize, tried: usize| 2 * hit as i64 - tried as i64;
         2 * each(self.signs, self.signs_tried)
@@ -122,25 +121,25 @@ impl Guess {
     }
 }
 
-/// Chunks that are tried, the usual ones first.
+/// Chunk sizes to try, the usual ones first.
 const CHUNKS_KIB: [u64; 9] = [512, 64, 128, 256, 32, 16, 8, 4, 1024];
-/// Levels that are tried, the usual ones first.
+/// Levels to try, the usual ones first.
 const LEVELS: [Level; 6] =
     [Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10, Level::Raid0, Level::Raid4];
-/// Data begins in this part of a disk: mdadm leaves at most 128 MiB in front.
+/// The part of a disk in which data begins: mdadm leaves at most 128 MiB in front.
 const HEAD_BYTES: u64 = 144 << 20;
-/// A partition table is taken for the beginning of an array at multiples of this only.
+/// A partition table counts as the start of an array only at multiples of this.
 const MBR_ALIGN: u64 = 64 << 10;
-/// More places where something begins are not tried.
+/// The most possible starts of data to try.
 const MOST_OFFSETS: usize = 64;
 const RUN_BYTES: u64 = 1 << 20;
-/// Where something else may begin, in a partition table, so many are looked at.
+/// The number of partitions whose starts are tried.
 const MOST_INSIDE: usize = 8;
 const MOST_GUESSES: usize = 10;
-/// Copies of everything beyond which nobody has gone.
+/// The most copies of any known RAID 10.
 const MOST_COPIES: u8 = 3;
 
-/// Searches for the array that these disks were, in this order or another. Writes nothing.
+/// Searches for the array that these disks formed, in this order or another. Writes nothing.
 ///
 /// # Errors
 /// Refused: no disk, more disks than `wish.members`, an order of fewer slots than that, or nothing
@@ -162,7 +161,7 @@ pub async fn search(disks: &[Candidate], wish: &Wish, clock: &Rc<dyn Clock>) -> 
         }
     }
     let most = weighed.iter().map(|weighed| weighed.expected.count).max().unwrap_or(0);
-    // Signs on missing disks are not seen yet: under the right hypothesis there are fewer.
+    // Signs on missing disks are not found: even the right hypothesis has fewer.
     let there = disks.len() as f64 / slots as f64;
     weighed.retain(|weighed| weighed.expected.count as f64 * 1.5 >= most as f64 * there * there);
     let mut guesses = Vec::new();
@@ -187,8 +186,8 @@ pub async fn search(disks: &[Candidate], wish: &Wish, clock: &Rc<dyn Clock>) -> 
     Ok(guesses)
 }
 
-/// Of two guesses that explain as much the more usual one comes first; RAID 4 before a RAID 5 that
-/// keeps all parity on one member, too.
+/// The rank of a layout among guesses with the same evidence: the more usual one comes first. RAID
+/// 4 comes before a RAID 5 that keeps all parity on one member.
 fn rarity(layout: Layout, members: usize) -> u8 {
     match layout {
         Layout::Raid4 => 1,
@@ -196,12 +195,12 @@ fn rarity(layout: Layout, members: usize) -> u8 {
     }
 }
 
-/// Where data may begin: what superblocks say, and where file systems begin.
+/// The possible starts of data: by superblocks, and by file systems.
 async fn offsets(pages: &Pages<'_>, wish: &Wish) -> BTreeSet<u64> {
     if let Some(offset) = wish.data_offset {
         return [offset].into();
     }
-    // What superblocks say is tried however much is found besides.
+    // The offsets in superblocks are tried even if there are too many others.
     let (mut said, mut offsets) = (BTreeSet::new(), BTreeSet::new());
     let slots = wish.members.max(pages.disks().len()) as u64;
     for disk in 0..pages.disks().len() {
@@ -210,11 +209,11 @@ async fn offsets(pages: &Pages<'_>, wish: &Wish) -> BTreeSet<u64> {
             let run = pages.run(disk, at, RUN_BYTES).await;
             for (index, page) in (0..).zip(run.chunks_exact(PAGE as usize)) {
                 let Some(start) = signatures::start(page) else { continue };
-                // In files there are boot sectors, too.
+                // Files may contain boot sectors, too.
                 if start.name == signatures::MBR && !(at + index * PAGE).is_multiple_of(MBR_ALIGN) {
                     continue;
                 }
-                // How far behind its beginning that lies on the disk depends on chunk and level.
+                // Its distance from the start of data depends on chunk and level.
                 for behind in behind(start.told_at, slots) {
                     offsets.extend((at + index * PAGE).checked_sub(behind));
                 }
@@ -234,7 +233,7 @@ fn behind(array_offset: u64, slots: u64) -> BTreeSet<u64> {
     chunks.into_iter().flat_map(each).collect()
 }
 
-/// What the superblocks that are left on a disk say, right or wrong.
+/// The data offsets in the remaining superblocks of a disk, right or wrong.
 async fn said_offsets(pages: &Pages<'_>, disk: usize) -> Vec<u64> {
     let traces = probe::traces(pages.reach(), &*pages.disks()[disk].disk).await;
     let found = traces.map(|traces| traces.found).unwrap_or_default();
@@ -242,7 +241,7 @@ async fn said_offsets(pages: &Pages<'_>, disk: usize) -> Vec<u64> {
     superblocks.filter_map(|superblock| superblock.data_offset.checked_mul(SECTOR)).collect()
 }
 
-/// A way in which the disks may have been an array; who sits where is open.
+/// A possible geometry of the disks; the order of the disks is open.
 struct Hypothesis {
     geometry: Geometry,
     offset: u64,
@@ -252,7 +251,7 @@ struct Hypothesis {
 fn hypotheses(disks: &[Candidate], wish: &Wish, slots: usize, offset: u64) -> Vec<Hypothesis> {
     let ends = disks.iter().map(|disk| {
         let bytes = disk.disk.limits().bytes;
-        // Without room in front the superblock is at the end.
+        // Without room in front, the superblock is at the end.
         if offset < PAGE { position(Version::V1_0, bytes).unwrap_or(0) } else { bytes }
     });
     let room = ends.min().unwrap_or(0).saturating_sub(offset);
@@ -261,7 +260,7 @@ fn hypotheses(disks: &[Candidate], wish: &Wish, slots: usize, offset: u64) -> Ve
     let mut found = Vec::new();
     for layout in levels.flat_map(|level| Layout::all(level, slots)) {
         let is_tried = match layout {
-            // Members are taken to be of one size: then both are the same.
+            // Members are assumed to have one size: then both are the same.
             Layout::Raid0(which) => which == Raid0Layout::Original || wish.layout == Some(layout),
             Layout::Raid10 { near, far, .. } => near * far <= MOST_COPIES && near * far > 1,
             _ => true,
@@ -284,19 +283,19 @@ fn hypotheses(disks: &[Candidate], wish: &Wish, slots: usize, offset: u64) -> Ve
     found
 }
 
-/// A hypothesis, and what signs say under it.
+/// A hypothesis, and its signs.
 struct Weighed {
     hypothesis: Hypothesis,
     expected: Expected,
 }
 
-/// What signs say.
+/// The signs found under a hypothesis.
 #[derive(Clone, Default)]
 struct Expected {
     content: Vec<(&'static str, u64)>,
     signs: Vec<Sign>,
     votes: Votes,
-    /// Signs that some disk has where they should lie.
+    /// Signs that some disk has in their place.
     count: usize,
 }
 
@@ -317,7 +316,7 @@ impl Hypothesis {
         copies.map(|copy| (copy.slot.index(), on_disk(copy.member_offset))).collect()
     }
 
-    /// What may begin at an array byte: each of the disks may be the one.
+    /// The possible contents at an array byte, from each of the disks.
     async fn starts(&self, pages: &Pages<'_>, at: u64) -> Vec<Start> {
         let mut starts: Vec<Start> = Vec::new();
         for told_at in [0, signatures::BTRFS_AT] {
@@ -335,7 +334,7 @@ impl Hypothesis {
     }
 }
 
-/// What signs say; under the beginning that most of them fit.
+/// Counts the signs, for the contents that most of them match.
 async fn weigh(pages: &Pages<'_>, hypothesis: Hypothesis) -> Weighed {
     let nothing = || Expected {
         votes: vec![vec![0; pages.disks().len()]; hypothesis.geometry.slots()],
@@ -349,7 +348,7 @@ async fn weigh(pages: &Pages<'_>, hypothesis: Hypothesis) -> Weighed {
         inside.truncate(MOST_INSIDE);
         expected.hear(pages, &hypothesis, (start, 0)).await;
         for at in inside {
-            // One thing begins there: each disk may have something that could, such as a partition
+            // Only one thing begins there, but each disk may have a candidate, such as a partition
             // table of its own.
             let mut likeliest = expected.clone();
             for start in hypothesis.starts(pages, at).await {
@@ -369,7 +368,7 @@ async fn weigh(pages: &Pages<'_>, hypothesis: Hypothesis) -> Weighed {
 }
 
 impl Expected {
-    /// Counts the signs of what begins at `at`.
+    /// Counts the signs of the contents at `at`.
     async fn hear(
         &mut self,
         pages: &Pages<'_>,
@@ -394,7 +393,7 @@ impl Expected {
     }
 }
 
-/// Seats the disks, and says what speaks for it.
+/// Assigns the disks to slots, and weighs the evidence.
 async fn judge(
     pages: &Pages<'_>,
     weighed: Weighed,
@@ -458,7 +457,7 @@ async fn judge(
     })
 }
 
-/// An order, and what was found under it.
+/// An order of the disks and its evidence.
 struct Judged {
     signs: Agreement,
     steps: Agreement,

@@ -1,5 +1,5 @@
-//! Disks to create and assemble arrays on, in tests: they remember what was written, and fail or
-//! hold back their answers when told to.
+//! Disks for tests that create and assemble arrays. They record writes, and fail or delay their
+//! answers on request.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -21,14 +21,14 @@ use crate::error::Result;
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const CHUNK: u64 = 64 << 10;
 
-/// What a disk was asked to do.
+/// An operation on a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Act {
     Write(Range<u64>, bool),
     Flush,
 }
 
-/// A disk in memory with a will of its own.
+/// A disk in memory with faults.
 pub(crate) struct TestDisk {
     pub(crate) mem: MemDisk,
     /// Writes and flushes fail.
@@ -58,7 +58,7 @@ impl TestDisk {
         })
     }
 
-    /// Lets out the answers that were held back, and holds no more.
+    /// Releases the delayed answers, and stops delaying.
     pub(crate) fn release(&self) {
         self.holds.set(false);
         for (ticket, done) in self.held.take() {
@@ -108,7 +108,7 @@ impl Disk for TestDisk {
     }
 }
 
-/// A clock that stands still.
+/// A clock with a constant time.
 pub(crate) struct Still;
 
 impl Clock for Still {
@@ -131,7 +131,7 @@ thread_local! {
     static SEED: Cell<u64> = const { Cell::new(1) };
 }
 
-/// Numbers that differ, the same in each run of a test.
+/// Random numbers, the same in each run of a test.
 pub(crate) fn random(bytes: &mut [u8]) {
     for byte in bytes {
         let next = SEED.get().wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -140,7 +140,7 @@ pub(crate) fn random(bytes: &mut [u8]) {
     }
 }
 
-/// Disks, and what is done to them.
+/// Disks and operations on them.
 pub(crate) struct Rig {
     pub(crate) disks: Vec<Rc<TestDisk>>,
     pub(crate) version: Version,
@@ -183,7 +183,7 @@ impl Rig {
         complete(assemble(candidates, options, Rc::new(Still), random)).expect("nothing waits")
     }
 
-    /// Assembles from all disks, with no risk taken.
+    /// Assembles from all disks, without accepting any risk.
     pub(crate) fn all(&self) -> Result<Assembly> {
         let which: Vec<usize> = (0..self.disks.len()).collect();
         self.assemble(&which, &Options::default())
@@ -193,7 +193,7 @@ impl Rig {
         position(self.version, self.disks[index].limits().bytes).expect("large enough")
     }
 
-    /// The superblock that lies on a disk.
+    /// The superblock on a disk.
     pub(crate) fn superblock(&self, index: usize) -> Superblock {
         let at = self.position(index);
         let mut bytes = vec![0; 4096];
@@ -206,20 +206,20 @@ impl Rig {
         self.disks[index].broken_at.set(keep.then_some(self.position(index)));
     }
 
-    /// Changes the superblock that lies on a disk; the checksum is made anew.
+    /// Changes the superblock on a disk, with a new checksum.
     pub(crate) fn edit(&self, index: usize, edit: impl FnOnce(&mut Superblock)) {
         let mut superblock = self.superblock(index);
         edit(&mut superblock);
         self.disks[index].mem.poke(self.position(index), &superblock.print());
     }
 
-    /// What was written to all disks since the last call.
+    /// The writes to all disks since the last call.
     pub(crate) fn acts(&self) -> Vec<Vec<Act>> {
         self.disks.iter().map(|disk| disk.acts.take()).collect()
     }
 }
 
-/// A clean array of this level for so many members, without spares.
+/// A clean array of this level for this many members, without spares.
 pub(crate) fn new_array(level: Level, members: usize) -> NewArray {
     let chunk = match level {
         Level::Raid1 => 0,

@@ -9,15 +9,14 @@
 //!    becomes    |old old ▓▓▓▓▓▓▓|▓▓▓▓▓▓▓▓▓▓▓▓▓▓▓|▓ old old old  |     one write of whole blocks
 //! ```
 //!
-//! Between the read and the end of the write nobody else may write to those blocks, or his bytes
-//! would be overwritten by old ones. So every write that passes holds its range: aligned ones
-//! share, patching ones exclude, and each waits only for those that came before it. All writers of
-//! a disk must therefore pass through one `Bytewise`, or through several that share their
-//! [`Writers`]: one on each thread. Aligned requests go straight to the disk: no copy, no
-//! allocation.
+//! Between the read and the end of the write no other writer may change those blocks, or the patch
+//! would overwrite new bytes with old ones. So every write holds its range: aligned writes share,
+//! patching writes exclude, and each waits only for earlier ones. All writers of a disk must
+//! therefore use one `Bytewise`, or several that share their [`Writers`]: one on each thread.
+//! Aligned requests go straight to the disk: no copy, no allocation.
 //!
-//! Invariant: a range is held until the disk has answered. Whoever drops an [`Answer`] early gives
-//! up this promise, so sessions wait for all of theirs, also when the client is gone.
+//! Invariant: a range is held until the disk has answered. Dropping an [`Answer`] early breaks
+//! this, so sessions wait for all their answers, even after the client has gone.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -81,7 +80,7 @@ impl Bytewise {
         Bytewise(Rc::new(Inner { disk, pool, limits: self.0.limits, writers: writers.clone() }))
     }
 
-    /// What the disk below can do; its logical block is what aligned means.
+    /// The limits of the disk below; its logical block defines alignment.
     pub fn limits(&self) -> Limits {
         self.0.disk.limits()
     }
@@ -305,21 +304,21 @@ fn clip(found: &mut Vec<io::Extent>, mut skip: u64, len: u64) {
     }
     found.retain(|extent| extent.len > 0);
     if found.is_empty() && len > 0 {
-        // The disk told of the skipped bytes only: claim nothing about the rest.
+        // The disk reported the skipped bytes only: claim nothing about the rest.
         found.push(io::Extent { len, kind: ExtentKind::Data });
     }
 }
 
-/// The writes under way to a disk, on whichever threads.
+/// The writes in flight to a disk, from all threads.
 #[derive(Clone, Default)]
 pub struct Writers(Arc<Mutex<Held>>);
 
-/// Ranges that writes under way hold, in order of arrival.
+/// Ranges held by writes in flight, in order of arrival.
 #[derive(Default)]
 struct Held {
     ranges: Vec<Option<Range>>,
     vacant: Vec<usize>,
-    /// Exclusive ranges among them; while there is none, nobody ever waits.
+    /// Exclusive ranges among them; without one, no write waits.
     exclusive: usize,
     arrivals: u64,
     waiting: Vec<Waker>,
@@ -345,13 +344,13 @@ struct Hold {
 
 impl Writers {
     fn held(&self) -> MutexGuard<'_, Held> {
-        // Nobody panics while it is locked.
+        // No code panics while it is locked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Held {
-    /// True if nothing that came before stands in the way of this range.
+    /// True if no earlier range conflicts with this one.
     fn may_go(&self, index: usize) -> bool {
         if self.exclusive == 0 {
             return true;
@@ -406,8 +405,7 @@ impl Drop for Hold {
         let mut held = self.writers.held();
         let range = held.ranges[self.index].take();
         held.vacant.push(self.index);
-        // Somebody can only wait where an exclusive range is involved, and that one is still
-        // counted.
+        // A waiter exists only with an exclusive range, and that one is still counted.
         if held.exclusive == 0 {
             return;
         }

@@ -8,8 +8,8 @@
 //!          io                  Disk · Stream · Clock
 //! ```
 //!
-//! Owns the bytes on the wire (`*/wire.rs`, nowhere else) and everything that a peer may do wrong.
-//! Never opens a socket, never knows what a disk is made of.
+//! Owns the bytes on the wire (`*/wire.rs`, nowhere else) and every violation by a peer. Never
+//! opens a socket, never depends on the structure of a disk.
 //!
 //! Invariant: bytes from a peer never cause a panic, and one peer's misbehaviour ends only its own
 //! connection.

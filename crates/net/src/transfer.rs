@@ -1,8 +1,7 @@
 //! Whole messages over a [`Stream`], and a deadline for them.
 //!
-//! Owns nothing between calls: it reads exactly the bytes it is asked for and never one more, so
-//! that whoever takes over the stream (TLS, the transmission phase) finds every byte that belongs
-//! to it.
+//! Owns nothing between calls: it reads exactly the requested bytes, so that the next reader of the
+//! stream (TLS, the transmission phase) finds every byte that belongs to it.
 
 use std::future::{Future, poll_fn};
 use std::io::{ErrorKind, IoSlice, Result};

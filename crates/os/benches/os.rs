@@ -1,4 +1,4 @@
-//! What the seam costs on this machine: one JSON object per line and measurement.
+//! Cost of the seam on this machine: one JSON object per line and measurement.
 //!
 //! `cargo bench -p parapet-os [-- NAME]`; medians of five rounds. Every operation goes the whole
 //! way: submit, completion, the task's wake.

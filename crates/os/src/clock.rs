@@ -18,12 +18,12 @@ impl MonotonicClock {
         MonotonicClock { timers: Timers::new() }
     }
 
-    /// How long until the next sleeper is due; none if nobody sleeps.
+    /// Time until the next sleeper is due; `None` without sleepers.
     pub(crate) fn patience(&self) -> Option<Duration> {
         self.timers.next().map(|at| at - self.now())
     }
 
-    /// Wakes who is due.
+    /// Wakes all due sleepers.
     pub(crate) fn fire(&self) {
         self.timers.fire(self.now());
     }

@@ -19,12 +19,12 @@
 //! | file on a file system that can hang (FUSE, NFS …) | ring, by its workers | ring |
 //! | any of them, without io_uring | inline | inline |
 //!
-//! What is inline holds up its thread for as long as it takes; also `BLKDISCARD` on kernels before
-//! 6.12, and asking for extents (`lseek`). No file is ever accessed both direct and buffered: that
-//! is slow, and in the page cache's gaps incoherent. Superblocks go through the same disk as data.
+//! An inline request blocks its thread for its duration; so do `BLKDISCARD` on kernels before 6.12,
+//! and queries for extents (`lseek`). No file is ever accessed both direct and buffered: that is
+//! slow, and incoherent in the page cache's gaps. Superblocks use the same disk as data.
 //!
-//! Deadlines and classes are not looked at: a buffer that the kernel may still write to cannot come
-//! back in time, so whoever waits stops waiting.
+//! Deadlines and classes are ignored: a buffer that the kernel may still write to cannot be
+//! returned in time, so the waiter stops waiting.
 //!
 //! A file that was *cut* while in use is noticed at a read behind its new end, at a write up to its
 //! old one, and at each flush, also if it has grown back meanwhile (`sentinel`). From then on
@@ -114,8 +114,8 @@ impl FileDisk {
     /// Opens the file or block device at `path`.
     ///
     /// # Errors
-    /// Says what is in the way, and where it can, the command that removes it: see
-    /// [`OpenErrorKind`]. What was created is removed again.
+    /// Names the obstacle and, if possible, the command that removes it: see [`OpenErrorKind`]. A
+    /// created file is removed again.
     pub fn open(path: &Path, options: &Options, on: &Spawner) -> Result<Rc<FileDisk>, OpenError> {
         Ok(FileDisk::of(SharedFile::open(path, options)?, on))
     }
@@ -137,8 +137,8 @@ impl FileDisk {
         &self.file.path
     }
 
-    /// What makes it itself, whatever paths lead to it: a device's number and 0, or the numbers of
-    /// a file's file system and inode.
+    /// Its identity, whatever paths lead to it: a device's number and 0, or the numbers of a file's
+    /// file system and inode.
     pub fn identity(&self) -> (u64, u64) {
         self.file.identity
     }
@@ -159,9 +159,9 @@ impl FileDisk {
         self.file.distant.filter(|_| self.transfers.is_none())
     }
 
-    /// Has a look at a file whose file system can hang, without waiting for the answer:
-    /// [`FileDisk::is_gone`] and [`FileDisk::is_deleted`] tell what such looks have seen. For
-    /// others it does nothing.
+    /// Checks a file on a file system that can hang, without waiting for the answer:
+    /// [`FileDisk::is_gone`] and [`FileDisk::is_deleted`] report the results of such checks. No
+    /// effect on other files.
     pub fn look(&self) {
         if self.file.distant.is_some()
             && let Some(transfers) = self.transfers.as_ref().filter(|ring| ring.is_open())

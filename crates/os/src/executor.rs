@@ -43,10 +43,10 @@ pub enum Engine {
 /// How an executor is made.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// What it stands on.
+    /// The reactor below.
     pub engine: Engine,
-    /// How long it looks for work before it sleeps: 0 to some 50 µs. A wake from sleep costs 5 µs,
-    /// one from another core 12 to 18; a spin costs its core. Spins that keep failing are left out.
+    /// Spin time before it sleeps: 0 to some 50 µs. A wake from sleep costs 5 µs, one from another
+    /// core 12 to 18; a spin costs its core. Spinning stops after repeated failures.
     pub spin: Duration,
     /// Entries of the ring's submission queue, a power of two from 8 to 32768: how many operations
     /// one turn hands over with a single call. More than that in flight is no problem.
@@ -81,8 +81,8 @@ impl Executor {
     /// An executor for this thread.
     ///
     /// # Errors
-    /// What the kernel says when it has no descriptors or memory left, or forbids what
-    /// [`Config::engine`] insists on.
+    /// The kernel has no descriptors or memory left, or forbids the engine that [`Config::engine`]
+    /// requires.
     pub fn new(config: Config) -> Result<Executor> {
         let reactor = Rc::new(match config.engine {
             Engine::Uring => Reactor::with_ring(config.entries, config.spin)?,
@@ -98,7 +98,7 @@ impl Executor {
         Ok(Executor { tasks: Rc::default(), bell, waker, reactor, clock })
     }
 
-    /// What gives this executor tasks.
+    /// Adds tasks to this executor.
     pub fn spawner(&self) -> Spawner {
         Spawner {
             tasks: Rc::downgrade(&self.tasks),
@@ -133,7 +133,8 @@ impl Executor {
         let awake = || bell.has_rung() || self.bell.has_rung();
         loop {
             for _ in 0..ROUNDS {
-                // Tasks first: what is woken together with the future is not left behind by it.
+                // Tasks first, so that the future's completion does not leave behind tasks woken
+                // with it.
                 if self.bell.answer() {
                     let _ = self.tasks.poll(&mut Context::from_waker(&self.waker));
                 }

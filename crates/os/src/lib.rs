@@ -1,4 +1,4 @@
-//! The real world: what the seam (`io`) asks for, done with Linux system calls.
+//! The real world: the seam (`io`), implemented with Linux system calls.
 //!
 //! ```text
 //!    Executor ── runs tasks until none is awake, then takes one turn of the
@@ -28,8 +28,8 @@ pub use executor::{Config, Engine, Executor, Spawner};
 pub use signal::{Signal, Signals};
 pub use socket::{Address, Listener, Peer, Socket, Stdio};
 
-/// How many columns the terminal at standard error has; nothing if there is none, or it does not
-/// tell.
+/// The number of columns of the terminal at standard error; `None` if there is none, or it is
+/// unknown.
 pub fn terminal_columns() -> Option<u16> {
     let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
     Some(size.ws_col).filter(|&columns| columns > 0)

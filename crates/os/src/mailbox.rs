@@ -1,4 +1,4 @@
-//! Mailboxes between threads: what shards speak through.
+//! Mailboxes between threads, for messages of shards.
 //!
 //! One mutex and one queue per receiver; a batch costs one lock and, if the receiver sleeps, one
 //! write to its executor's eventfd. Never loses and never waits. Invariant: the lock is held for

@@ -2,9 +2,8 @@
 //! that other threads ring.
 //!
 //! Readiness comes from one-shot polls (`IORING_OP_POLL_ADD`), not from an epoll set inside the
-//! ring: arming costs no system call, because it travels with the turn's one `io_uring_enter`, and
-//! a turn needs no second call to ask epoll what happened. A socket is polled only after it
-//! answered `EAGAIN`.
+//! ring. Arming costs no system call, because it travels with the turn's one `io_uring_enter`, and
+//! a turn needs no second call for epoll. A socket is polled only after it answered `EAGAIN`.
 //!
 //! Never runs a future; it only wakes. Invariant: between two turns no completion is held back.
 
@@ -60,7 +59,7 @@ impl Reactor {
         Reactor { backend, sleeper, spin, misses: std::cell::Cell::new(0) }
     }
 
-    /// What wakers ring.
+    /// The bell that wakers ring.
     pub(crate) fn sleeper(&self) -> &Arc<Sleeper> {
         &self.sleeper
     }
@@ -73,8 +72,8 @@ impl Reactor {
         }
     }
 
-    /// One turn: hands the kernel all that was gathered, and delivers what has ended. If nothing
-    /// has, and nothing is `awake`, waits for at most `patience` (`None`: for ever).
+    /// One turn: submits all requests and delivers completions. If there are none, and nothing is
+    /// `awake`, waits for at most `patience` (`None`: for ever).
     pub(crate) fn turn(&self, patience: Option<Duration>, awake: &dyn Fn() -> bool) {
         let hurried = patience == Some(Duration::ZERO) || awake();
         if self.looks_first(hurried) && (self.look() > 0 || hurried) {
@@ -84,14 +83,14 @@ impl Reactor {
             return;
         }
         self.sleeper.lie_down();
-        // Whoever wakes a task from here on rings; whoever did before is seen here.
+        // Wakes from here on ring; earlier wakes are seen here.
         let quiet = !awake();
         match &self.backend {
             Backend::Ring(ring) => {
                 if quiet {
                     ring.wait(patience);
                 }
-                // Before anyone is told: a wake on this thread need not ring.
+                // Before completions are delivered: a wake on this thread need not ring.
                 self.sleeper.get_up();
                 ring.deliver();
             }
@@ -149,14 +148,14 @@ impl Reactor {
         }
     }
 
-    /// Hands over what was gathered, without waiting for anything.
+    /// Submits all requests without waiting.
     pub(crate) fn submit(&self) {
         if let Backend::Ring(ring) = &self.backend {
             ring.look();
         }
     }
 
-    /// Ends everything under way. Operations cannot be started any more.
+    /// Ends all operations in flight. No new ones can be started.
     pub(crate) fn close(&self) {
         if let Backend::Ring(ring) = &self.backend {
             ring.close();

@@ -50,7 +50,7 @@ impl Signals {
     /// Starts catching.
     ///
     /// # Errors
-    /// `AlreadyExists` if somebody does already; or when there are no descriptors left.
+    /// `AlreadyExists` if a handler is installed; or when there are no descriptors left.
     pub fn catch(on: &Spawner) -> Result<Signals> {
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK)?;
         let watched = Watched::new(reader, on.reactor())?;
@@ -74,7 +74,7 @@ impl Signals {
         Ok(signals)
     }
 
-    /// The next signal; of several of one kind that come at once, one may be all that is told.
+    /// The next signal; several concurrent signals of one kind may be reported once.
     pub async fn next(&self) -> Signal {
         poll_fn(|cx| self.poll_next(cx)).await
     }

@@ -29,7 +29,7 @@ use rustix::net::{
 use crate::executor::Spawner;
 use crate::reactor::source::{Direction, Watched};
 
-/// When the kernel asks a silent peer on TCP whether it is there, how often, and how many times.
+/// TCP keep-alive: idle time, interval and number of probes.
 const KEEP_IDLE: Duration = Duration::from_secs(60);
 const KEEP_INTERVAL: Duration = Duration::from_secs(10);
 const KEEP_COUNT: u32 = 6;
@@ -50,7 +50,7 @@ pub enum Address {
     Tcp(SocketAddr),
 }
 
-/// Who is at the other end.
+/// The peer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Peer {
     /// A process of this machine, as the kernel vouches for it.
@@ -64,7 +64,7 @@ pub enum Peer {
     },
     /// A TCP address.
     Remote(SocketAddr),
-    /// It cannot be told.
+    /// Unknown.
     Unknown,
 }
 
@@ -103,7 +103,7 @@ impl Socket {
         Ok((Socket::new(left, on)?, Socket::new(right, on)?))
     }
 
-    /// A connected socket that somebody else has made.
+    /// A connected socket created elsewhere.
     ///
     /// # Errors
     /// If it is not a stream socket, or there are no descriptors left.
@@ -121,7 +121,7 @@ impl Socket {
         // Answers are written whole: waiting for more to send would only delay them. Unix sockets,
         // which do not wait, refuse the option.
         let _ = sockopt::set_tcp_nodelay(&fd, true);
-        // A client whose host has vanished gives back its place after two minutes.
+        // A client whose host has vanished frees its place after two minutes.
         let _ = sockopt::set_socket_keepalive(&fd, true);
         let _ = sockopt::set_tcp_keepidle(&fd, KEEP_IDLE);
         let _ = sockopt::set_tcp_keepintvl(&fd, KEEP_INTERVAL);
@@ -129,7 +129,7 @@ impl Socket {
         Ok(Socket { watched: Watched::new(fd, on.reactor())? })
     }
 
-    /// Who is at the other end.
+    /// The peer.
     pub fn peer(&self) -> Peer {
         peer_of(&self.watched)
     }

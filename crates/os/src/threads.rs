@@ -1,4 +1,4 @@
-//! Which processor a thread runs on, and threads for what may block.
+//! The processor that a thread runs on, and threads for blocking work.
 
 use std::future::{Future, poll_fn};
 use std::io::{Error, Result};
@@ -11,7 +11,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Processors that this thread may run on, in ascending order.
 ///
 /// # Errors
-/// What the kernel says; it has no reason to.
+/// The kernel's error; none is expected.
 pub fn allowed() -> Result<Vec<usize>> {
     let set = sched_getaffinity(None)?;
     Ok((0..CpuSet::MAX_CPU).filter(|&cpu| set.is_set(cpu)).collect())
@@ -38,8 +38,8 @@ pub fn raise_open_files() {
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-/// Does `work`, which may wait for the kernel for as long as it likes, on a thread of its own. Who
-/// stops waiting for its outcome leaves the thread behind.
+/// Runs `work`, which may block, on its own thread. A caller that stops waiting leaves the thread
+/// behind.
 ///
 /// # Errors
 /// If the machine has no room for a thread.

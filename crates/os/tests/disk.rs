@@ -1,4 +1,4 @@
-//! What disks do when the world is against them: locks, full and cut files, other holders.
+//! Disks in adverse conditions: locks, full and truncated files, other holders.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod world;
@@ -36,7 +36,7 @@ fn kind(done: &Done) -> Option<ErrorKind> {
     done.result.as_ref().err().map(|error| error.kind())
 }
 
-/// Holders as the error tells them.
+/// Holders as in the error message.
 fn holders(result: Result<Rc<FileDisk>, OpenError>) -> String {
     let error = result.err().expect("the disk is held by somebody else");
     assert!(matches!(error.kind(), OpenErrorKind::Busy(_)), "{error}");
@@ -308,9 +308,8 @@ fn a_file_that_threads_share_is_one_file_and_locked_until_the_last_lets_go() {
     }
 }
 
-/// Of a file in memory the disk remembers where the last hole or stretch of data ends. What it says
-/// is what somebody says who asks for the first time, whatever was written before through any of
-/// its handles.
+/// For a file in memory the disk caches the end of the last hole or data range. Its answers must
+/// equal those of a new handle, whatever was written before through any handle.
 #[test]
 fn a_remembered_hole_is_forgotten_when_somebody_writes() {
     let (scratch, on) = (Scratch::new(on_tmpfs()), executor(Engine::Auto));

@@ -175,7 +175,7 @@ fn sleepers_wake_in_the_order_of_their_times() {
                 log.borrow_mut().push(millis);
             });
         }
-        // One that gave up must not hold the clock up, nor must one that nobody waits for any more.
+        // A cancelled sleeper must not delay the clock, nor one without a waiter.
         drop(clock.sleep_until(start + Duration::from_secs(3600)));
         executor.block_on(clock.sleep_until(start + Duration::from_millis(10)));
         assert_eq!(*log.borrow(), [0, 3, 3, 6, 9]);

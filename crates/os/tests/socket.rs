@@ -25,7 +25,7 @@ async fn read(stream: &impl Stream, into: &mut [u8]) -> Result<usize> {
 
 async fn write_all(stream: &impl Stream, mut bytes: &[u8]) -> Result<()> {
     while !bytes.is_empty() {
-        // As two slices: both must go out, in order.
+        // As two slices: both must be sent, in order.
         let (head, tail) = bytes.split_at(bytes.len().min(1000));
         let slices = [IoSlice::new(head), IoSlice::new(tail)];
         let count = poll_fn(|cx| stream.poll_write(cx, &slices)).await?;
@@ -34,7 +34,7 @@ async fn write_all(stream: &impl Stream, mut bytes: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Accepts one connection and sends back what comes, until its end.
+/// Accepts one connection and echoes its data until its end.
 async fn echo(listener: Listener, on: os::Spawner) {
     let socket = Socket::from_fd(listener.accept().await.unwrap(), &on).unwrap();
     let mut buf = vec![0; 100_000];

@@ -5,8 +5,7 @@
 
 use std::net::SocketAddr;
 
-/// md's superblock has room for so many bytes of a name.
-pub(crate) const NAME_BYTES: usize = 32;
+use layout::md::NAME_BYTES;
 
 /// A name that can be a file's and an export's, or why not.
 pub(crate) fn name(name: &str) -> Result<String, String> {

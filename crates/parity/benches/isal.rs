@@ -78,7 +78,7 @@ macro_rules! functions {
     };
 }
 
-// What ISA-L itself chooses for this CPU, and what it would choose were there no AVX-512.
+// ISA-L's own choice for this CPU, and its choice without AVX-512.
 functions!(CHOSEN: xor_gen, pq_gen, ec_encode_data, ec_encode_data_update);
 #[cfg(target_arch = "x86_64")]
 functions!(AVX2: xor_gen_avx, pq_gen_avx2, ec_encode_data_avx2, ec_encode_data_update_avx2);
@@ -236,13 +236,13 @@ fn encode(isal: &Isal, tables: &[u8], sources: &[&[u8]], mut targets: [&mut [u8]
     count * length
 }
 
-/// What ISA-L offers: the caller has computed old ^ new before.
+/// ISA-L's function: the caller has computed old ^ new before.
 fn isal_update(_: Kernel, isal: &Isal, row: &mut Row<'_>) -> usize {
     let [p, q, delta, _] = &mut row.parity;
     update(isal, row.sources.len(), delta, [p, q])
 }
 
-/// The whole of what a read-modify-write needs.
+/// All steps of a read-modify-write.
 fn isal_delta_update(_: Kernel, isal: &Isal, row: &mut Row<'_>) -> usize {
     let [p, q, new, delta] = &mut row.parity;
     let mut array = addresses(&[row.sources[2], new], &mut [&mut *delta]);

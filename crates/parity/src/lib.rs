@@ -40,8 +40,8 @@
 //!
 //! with A = gʸ⁻ˣ / (gʸ⁻ˣ + 1) and B = g⁻ˣ / (gʸ⁻ˣ + 1). The divisor is not zero, since x ≠ y.
 //!
-//! **Locating.** If nothing is lost but P and Q do not match, and one block is to blame, the
-//! mismatch says which: see [`locate`].
+//! **Locating.** If nothing is lost but P and Q do not match, and one block is wrong, the mismatch
+//! identifies it: see [`locate`].
 //!
 //! Source: H. P. Anvin, "The mathematics of RAID-6" (2004).
 //!
@@ -64,7 +64,7 @@
 //! fast algorithms over any vector, `x86` and `neon` the vectors, `select` the choice of a kernel,
 //! `recover` the coefficients above and the search for a wrong block, `crc` a checksum.
 //!
-//! Owns: bytes → bytes. Never: allocates, blocks, does I/O, knows of members or layouts.
+//! Owns: bytes → bytes. Never: allocates, blocks, does I/O, refers to members or layouts.
 //! Invariants: all slices of one call have one length (asserted; a difference is a bug of the
 //! caller); any length from 0 and any alignment works; terms come in any order; results do not
 //! depend on the kernel.

@@ -1,4 +1,4 @@
-//! What to multiply by when blocks are lost, and which block lies when P and Q are wrong.
+//! Factors for lost blocks, and the wrong block when P and Q mismatch.
 //!
 //! Owns: the coefficients of a recovery, and the search for a silently wrong block. Never runs
 //! over block data with a multiplication: that is the kernels' part.
@@ -6,7 +6,7 @@
 
 use crate::gf;
 
-/// D = scale · (Q + what the survivors put into Q): one data block from Q.
+/// D = scale · (Q + the survivors' share of Q): one data block from Q.
 #[derive(Clone, Copy)]
 pub(crate) struct OneQ {
     /// g^−e of the lost block.
@@ -56,11 +56,11 @@ pub enum Culprit {
 /// E leaves P' = E and Q' = g^z·E, so every byte with an error names z = log Q' − log P'
 /// (Anvin, "The mathematics of RAID-6", section 4). Bytes without an error have no say.
 ///
-/// Honest limits. One wrong block is always named. Two wrong blocks cannot be told from one for
-/// certain: each byte where both are wrong names some block as if by chance (right in form about
-/// n + 2 times in 256), so an answer is a proof only under the assumption that one block is
-/// wrong. Two blocks wrong in different bytes always give [`Culprit::Unclear`], and errors of k
-/// random bytes each agree on one innocent block with a probability of about ((n + 2) / 256)ᵏ.
+/// Limits. One wrong block is always found. Two wrong blocks cannot be distinguished from one with
+/// certainty: each byte where both are wrong points to a random block (a valid one about n + 2
+/// times in 256). So an answer is a proof only if exactly one block is wrong. Two blocks wrong in
+/// different bytes always give [`Culprit::Unclear`]; errors of k random bytes each agree on one
+/// innocent block with a probability of about ((n + 2) / 256)ᵏ.
 ///
 /// Panics if the syndromes differ in length.
 pub fn locate(p_syndrome: &[u8], q_syndrome: &[u8], exponents: &[u8]) -> Culprit {

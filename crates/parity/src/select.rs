@@ -9,8 +9,8 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use crate::recover::{OneQ, Two};
 use crate::{Term, scalar};
 
-/// What a kernel can do. Callers ([`Kernel`]'s verbs) have asserted equal lengths and sorted the
-/// terms by exponent.
+/// The functions of a kernel. Callers ([`Kernel`]'s verbs) have asserted equal lengths and sorted
+/// the terms by exponent.
 #[expect(clippy::type_complexity)]
 pub(crate) struct Operations {
     pub(crate) name: &'static str,
@@ -66,9 +66,9 @@ const CYCLE: &str = "cycle";
 
 /// Everything that this build knows and this CPU can run, slowest first.
 ///
-/// AVX-512 may be chosen by itself: its tests have run, and passed, on a CPU that has it (AMD
-/// Zen 5). NEON's have run under qemu-user; NEON is part of the 64-bit ARM baseline. A kernel whose
-/// tests never ran does not belong in this list.
+/// AVX-512 may be selected automatically: its tests passed on a CPU that has it (AMD Zen 5). NEON's
+/// tests passed under qemu-user; NEON is part of the 64-bit ARM baseline. A kernel whose tests
+/// never ran does not belong in this list.
 fn available() -> impl Iterator<Item = &'static Operations> {
     #[cfg(target_arch = "x86_64")]
     let vectors = [crate::x86::avx2(), crate::x86::avx512()];
@@ -91,7 +91,8 @@ pub fn kernels() -> impl Iterator<Item = Kernel> {
     available().map(|operations| Kernel(Choice::Fixed(operations)))
 }
 
-/// The fastest kernel of this CPU. The standard library caches what the CPU said: cheap.
+/// The fastest kernel of this CPU. The standard library caches the CPU's features, so this is
+/// cheap.
 pub fn best() -> Kernel {
     kernels().last().expect("scalar always runs")
 }

@@ -1,7 +1,7 @@
-//! Every kernel gives what the scalar kernel gives, at every size and alignment, for dense and
-//! gapped exponents, in every verb; and every recovery gives back what was lost.
+//! Every kernel matches the scalar kernel, at every size and alignment, for dense and gapped
+//! exponents, in every verb; and every recovery restores the lost blocks.
 //!
-//! The scalar kernel itself is held to known answers that ISA-L and Linux md also give.
+//! The scalar kernel itself is compared with known answers that ISA-L and Linux md also give.
 
 mod rows;
 

@@ -10,17 +10,17 @@ use parity::{Kernel, Term, best};
 use rows::agreement::{Verbs, compare, lose};
 use rows::{Random, Row};
 
-/// What can be wrong with a verb.
+/// The faults of a verb.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
     /// Nothing: the control.
     Nothing,
-    /// One bit of one entry of a 16-entry table is flipped: columns whose first source ends in
-    /// the nibble 7 come out wrong by one bit.
+    /// One bit of one entry of a 16-entry table is flipped: columns whose first source ends in the
+    /// nibble 7 are wrong by one bit.
     TableEntry,
     /// One block is multiplied by the next power of g.
     Coefficient,
-    /// One block is left out.
+    /// One block is omitted.
     Source,
     /// The last byte is not written.
     Tail,
@@ -187,7 +187,7 @@ const MENU: [(&str, &[Fault]); 12] = {
     ]
 };
 
-/// Whether the agreement objects, and in whose name.
+/// Whether the agreement test fails, and for which verb.
 fn noticed(saboteur: &Saboteur) -> Option<String> {
     let mut random = Random(9);
     let row = Row::new(&mut random, (0..5).collect(), 777, 3);

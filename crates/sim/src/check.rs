@@ -1,7 +1,7 @@
-//! What must be true of the members of an array at rest: looked at from behind, computed naively.
+//! Conditions on the members of an array at rest, computed naively from their bytes.
 //!
-//! Nothing here uses the engine, its kernels or its plans; only the map of the array (which its own
-//! tests hold against md's formulas) and what the array last read as.
+//! Uses neither the engine nor its kernels or plans; only the map of the array (whose own tests
+//! compare it with md's formulas) and the array's last content.
 //!
 //! - every byte of data lies where the map says, on each of its copies;
 //! - P is the XOR of a stripe's data, Q the checksum of g^exponent · data in GF(2⁸) mod
@@ -30,7 +30,7 @@ pub struct Member {
     pub map: ByteMap,
 }
 
-/// What is wrong, if anything is.
+/// The violation, if any.
 pub type Verdict = Result<(), String>;
 
 /// Reads a member's superblock as any program would that finds the disk.
@@ -95,7 +95,7 @@ fn double(byte: u8) -> u8 {
     (byte << 1) ^ if byte & 0x80 != 0 { 0x1d } else { 0 }
 }
 
-/// What g^exponent makes of each byte, by exponent.
+/// Products of g^exponent with each byte, by exponent.
 #[derive(Default)]
 struct Products(BTreeMap<u8, [u8; 256]>);
 
@@ -107,7 +107,7 @@ impl Products {
     }
 }
 
-/// Holds the members of an array at rest against what the array read as.
+/// Compares the members of an array at rest with the array's content.
 ///
 /// # Errors
 /// The first thing that is wrong.
@@ -146,7 +146,7 @@ pub fn at_rest(geometry: &Geometry, disks: &[Rc<SimDisk>], content: &[u8]) -> Ve
     Ok(())
 }
 
-/// Every byte of one member against what it should be.
+/// Compares every byte of one member with its expected value.
 fn walk(
     geometry: &Geometry,
     member: &Member,
@@ -187,8 +187,7 @@ fn walk(
     Ok(())
 }
 
-/// P, or Q where there are products, of one chunk from `at` on, of what the array reads as: added
-/// to `checksum`.
+/// P, or Q with `products`, of one chunk of the array's content from `at` on: added to `checksum`.
 fn syndrome<'a>(
     geometry: &Geometry,
     stripe: Stripe,

@@ -1,7 +1,7 @@
-//! The table of checksums, read from behind: every entry fits what its block holds.
+//! The checksum table, checked independently: every entry matches its block.
 //!
-//! Reads by its own few lines what `layout` writes, as `docs/format.md` has it, with a checksum of
-//! its own: byte by byte. Only where the private area begins is taken from `layout`.
+//! Parses `layout`'s output with its own code, after `docs/format.md`, and with its own bytewise
+//! checksum. Only the start of the private area comes from `layout`.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::disk::SimDisk;
 const BLOCK: u64 = 4096;
 const CRC_OF_ZEROS: u32 = 0x98f9_4189;
 
-/// What eight steps, bit by bit, make of a byte.
+/// The result of eight bitwise steps for a byte.
 const TABLE: [u32; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;
@@ -47,8 +47,7 @@ fn header(disk: &Rc<SimDisk>, start: u64) -> Option<Vec<u8>> {
     (word(&newest, 192) & 2 != 0).then_some(newest)
 }
 
-/// Holds a member at rest, which has so many bytes for data and uses some of them, against its
-/// table.
+/// Compares a member at rest, with this many bytes for data of which it uses some, with its table.
 ///
 /// # Errors
 /// The first block that does not fit its entry.
@@ -75,7 +74,7 @@ pub fn fits(
         let place = [&slot.to_le_bytes()[..], &block.to_le_bytes()[..]].concat();
         let fits = match (checksum, generation) {
             (0, 0) => found == CRC_OF_ZEROS,
-            // Nobody knows: it was lost, and written anew in part.
+            // Unknown: it was lost, and partly rewritten.
             (1, 0) => continue,
             (_, 0) => return Err(format!("{name}: block {block} has no such checksum")),
             _ => checksum == crc(array, &place) ^ found,

@@ -1,5 +1,4 @@
-//! Virtual time: it stands still while anyone has something to do, and leaps to the next event when
-//! nobody has.
+//! Virtual time: it stands still while any task is ready, and leaps to the next event when none is.
 //!
 //! Owns the sleepers and the *agenda* of disks: which of them has something to finish, and when.
 //! Nanoseconds since the start of the run.
@@ -22,12 +21,12 @@ pub struct SimClock {
     order: Cell<u64>,
 }
 
-/// What is due.
+/// A due event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Due {
     /// Sleepers were woken.
     Sleepers,
-    /// This operation, as numbered by whoever put it on the agenda.
+    /// This operation, by the number that its owner chose.
     Operation(u64),
     /// Nothing, ever.
     Nothing,

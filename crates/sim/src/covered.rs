@@ -1,4 +1,4 @@
-//! What a crash has put out of step is marked: looked at from behind, before anyone assembles.
+//! Everything that a crash left out of sync is marked: checked on the members before an assembly.
 //!
 //! ```text
 //!   in step     P = Σ data, all copies equal           nothing is needed
@@ -7,8 +7,8 @@
 //!   out of step anywhere else                          a bug: nobody will ever look there
 //! ```
 //!
-//! With the intent log, under a bit *and* in a live record of the log: what a lost member held of
-//! it must come out right, too.
+//! With the intent log, under a bit *and* in a live record of the log: blocks of a lost member must
+//! be recovered correctly, too.
 //!
 //! Reads superblocks and bitmaps by itself, with md's offsets and nothing of the engine or of
 //! `layout`'s parsers: if both were wrong in the same way, this would not agree with either.
@@ -50,7 +50,7 @@ pub struct Raw {
     /// From which sector on it is not in sync; all ones: it is.
     pub resync_sector: u64,
     roles: Vec<u16>,
-    /// It says it is of an array with so many members.
+    /// Its superblock says that the array has this many members.
     pub raid_disks: u32,
 }
 
@@ -140,7 +140,7 @@ impl Raw {
         self.data_offset
     }
 
-    /// Writes its superblock, and its bitmap's header, as another engine would: it knows of no
+    /// Writes its superblock, and its bitmap's header, as another engine would: without
     /// microseconds.
     pub fn rewrite(&self, events: u64, resync_sector: u64) {
         let mut bytes = vec![0; 4096];
@@ -168,7 +168,7 @@ impl Raw {
         });
     }
 
-    /// Clears all bits of its bitmap, as another engine does that stops in order at this event.
+    /// Clears all bits of its bitmap, like another engine that stops cleanly at this event.
     pub fn clear_bits(&self, events: u64) {
         self.change_bits(|bytes, _| bytes.fill(0));
         if let Some(start) = self.bitmap_start {
@@ -226,7 +226,7 @@ pub fn is_quiet(slots: &BTreeMap<usize, Raw>) -> bool {
     slots.values().all(quiet)
 }
 
-/// The members that count, by slot: those that the freshest superblock lists as whole.
+/// The valid members, by slot: those that the freshest superblock lists as in sync.
 pub fn slots(disks: &[Rc<SimDisk>]) -> BTreeMap<usize, Raw> {
     let members: Vec<Raw> = disks.iter().filter_map(read).collect();
     let given_up = |member: &Raw| {
@@ -251,7 +251,7 @@ pub fn slots(disks: &[Rc<SimDisk>]) -> BTreeMap<usize, Raw> {
     slots
 }
 
-/// Holds the members of a crashed array against what they say is dirty.
+/// Compares the members of a crashed array with their dirty marks.
 ///
 /// # Errors
 /// The first place that is out of step and not marked.
@@ -295,7 +295,7 @@ pub fn covered(
     }
 }
 
-/// Makes the parity of a stripe anew from its data.
+/// Recomputes the parity of a stripe from its data.
 pub fn encode(geometry: &Geometry, slots: &BTreeMap<usize, Raw>, stripe: u64) {
     let len = geometry.chunk_bytes() as usize;
     let (mut bytes, mut p, mut q) = (vec![0_u8; len], vec![0_u8; len], vec![0_u8; len]);
@@ -391,7 +391,7 @@ fn check_double(byte: u8) -> u8 {
     (byte << 1) ^ if byte & 0x80 != 0 { 0x1d } else { 0 }
 }
 
-/// What a factor makes of each byte, in GF(2⁸).
+/// The products of a factor with each byte, in GF(2⁸).
 fn product(factor: u8) -> [u8; 256] {
     let mut table = [0; 256];
     for (byte, slot) in (0..=255_u8).zip(&mut table) {

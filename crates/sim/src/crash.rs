@@ -6,9 +6,9 @@
 //!             └── again, soon ────┘                     during assembly, replay, resync
 //! ```
 //!
-//! Owns what a crash takes from caches (`cut.rs`), who is there when the host is back, and what a
-//! refused assembly may cost. Between death and assembly the members are looked at from behind:
-//! whatever a crash has put out of step must be marked (`covered.rs`).
+//! Owns the loss of cached data in a crash (`cut.rs`), the members present at the restart, and the
+//! possible losses of a refused assembly. Between crash and assembly the members are inspected:
+//! everything out of sync must be marked (`covered.rs`).
 
 use std::rc::Rc;
 
@@ -36,10 +36,9 @@ use crate::{covered, logged, ppl};
 pub struct Crash {
     /// The power is cut; otherwise only the process dies.
     pub power: bool,
-    /// What survives.
+    /// The surviving data.
     pub mode: Mode,
-    /// Of a hundred sick members, so many are well again when the host is back; the others are left
-    /// out.
+    /// Of a hundred faulty members, this many are healthy at the restart; the others are excluded.
     pub mended_percent: u64,
     /// So soon after it has come back, in microseconds, it dies again; 0: it does not.
     pub again: [u64; 2],
@@ -142,7 +141,7 @@ impl Director {
         self.look();
     }
 
-    /// Marks what lay in the way.
+    /// Sets marks for obstacles.
     fn note_pending(&self, pending: &[Pending], health: Health) {
         let mut busy: Vec<Part> = Vec::new();
         for Pending { part, .. } in pending {
@@ -157,7 +156,7 @@ impl Director {
         flying.for_each(|name| self.mark(name));
     }
 
-    /// What a crash takes from caches, by whose they are.
+    /// The loss of cached data, by the owner of the cache.
     pub(crate) fn caches(&self, power: bool) -> Caches {
         let volatile = self.build.limits.volatile;
         let held = self.nodes.iter().any(|node| node.shape.cache == CacheMode::Writeback);
@@ -170,7 +169,7 @@ impl Director {
         }
     }
 
-    /// Marks what the crash has interrupted.
+    /// Sets marks for interrupted operations.
     fn note_state(&self, crash: Crash) -> Health {
         self.mark(if crash.power { mark::CUT } else { mark::KILLED });
         self.mark(crash.mode.mark());
@@ -216,7 +215,7 @@ impl Director {
 
     /// Whatever is out of step must be marked.
     fn look(&self) {
-        // Blocks on a list of bad ones hold anything; so does what a liar said it had flushed.
+        // Listed bad blocks have arbitrary content; so have blocks of a lying flush.
         let anything = !self.stage.doubted.borrow().is_empty() || self.stage.lied.get();
         for node in &self.nodes {
             let Some(geometry) = node.last_geometry() else { continue };
@@ -224,7 +223,7 @@ impl Director {
             if disks.len() < node.members.borrow().len() {
                 continue;
             }
-            // What the record says of its log is so whatever the blocks hold.
+            // The record's statement about its log is independent of the blocks.
             node.heed_record(&disks);
             if anything {
                 continue;
@@ -247,7 +246,7 @@ impl Director {
         }
     }
 
-    /// The host is back: arrays are put together from the members that are there.
+    /// The host restarts: arrays are assembled from the present members.
     async fn come_back(&self, crash: Crash) {
         self.stage.world.disks().iter().for_each(|disk| disk.forget_drain());
         // Clients let go of the array.
@@ -270,7 +269,8 @@ impl Director {
         if node.shape.consistency == Consistency::Ppl
             && let Some(geometry) = node.last_geometry()
         {
-            // Who is there is not always known: it may be any slot, but not a row beside it.
+            // The present members are not always known: any slot is possible, but not a row beside
+            // it.
             let slots = node.running().map_or(geometry.all_slots(), |_| node.endangered());
             let slots = next.map_or(slots, |next| slots.with(next));
             oracle.guess_torn(|offset| {
@@ -280,7 +280,7 @@ impl Director {
         }
     }
 
-    /// Where a member is missing, what was being written there at the crash may be lost.
+    /// With a missing member, blocks being written there at the crash may be lost.
     fn note_exposure(&self) {
         let whole = |node: &Rc<Node>| node.running().is_some() && node.endangered().is_empty();
         if !self.nodes.iter().all(whole) {
@@ -288,7 +288,7 @@ impl Director {
         }
     }
 
-    /// Who was sick is well again, or stays out; who stayed out before may be back.
+    /// A faulty member is healthy again, or stays out; an excluded one may return.
     fn mend(&self, crash: Crash) {
         let mut rng = Rng::stream(crash.chance, "mend", 0);
         let mut unplug = Rng::stream(crash.chance, "unplug", 0);
@@ -322,7 +322,7 @@ impl Director {
                     self.leave_out(node, disk, mark::LEFT_OUT);
                 }
             }
-            // Who was sick just now may lack something that the others have.
+            // A member that was faulty just now may lack data that the others have.
             here = sick.iter().filter_map(assignment).fold(here, SlotSet::without);
             for disk in well.iter().filter(|_| node.may_miss.get()) {
                 let slot = assignment(disk);
@@ -345,7 +345,7 @@ impl Director {
         node.away.borrow_mut().push(Rc::clone(disk));
     }
 
-    /// A member that was left out is there again.
+    /// An excluded member is present again.
     pub(crate) fn bring_back(&self, node: &Node, disk: Rc<SimDisk>) {
         self.tell(|| format!("    {} is back", disk.name));
         self.mark(mark::BACK);
@@ -358,8 +358,8 @@ impl Director {
         let outer = node.name == self.stage.node.name;
         let mut started = node.assemble(Consent::Degraded).await;
         if started.as_ref().is_err_and(|refusal| refusal.to_string().contains("two histories")) {
-            // Of members that were given up one after the other, the last one and the first may
-            // each have given up the other. Who was in charge knows whose side is the later one.
+            // Of members that were excluded one after the other, the last and the first may each
+            // have excluded the other. The administrator knows the later side.
             self.mark(mark::SIDES);
             node.leave_out_lost();
             started = node.assemble(Consent::Degraded).await;
@@ -374,7 +374,7 @@ impl Director {
         self.tell(|| format!("    {refusal}"));
         self.mark(mark::REFUSED);
         if !outer {
-            // What it held is a guess: the array above goes on without it.
+            // Its content is a guess: the outer array continues without it.
             self.stage.node.members.borrow_mut().remove(&node.name);
             return;
         }
@@ -383,7 +383,7 @@ impl Director {
                 self.mark(mark::FORCED);
                 let mut oracle = self.stage.oracle.borrow_mut();
                 started.guessed.iter().for_each(|range| oracle.guess(range.clone()));
-                // Blocks on a list of bad ones are as lost as what a missing member held.
+                // Listed bad blocks are as lost as a missing member's blocks.
                 self.stage.doubted.borrow().iter().for_each(|range| oracle.guess(range));
                 node.forced.set(true);
             }
@@ -401,7 +401,7 @@ impl Director {
         }
     }
 
-    /// Marks what there is to do after a crash.
+    /// Sets marks for the work after a crash.
     fn tell_recovery(&self) {
         for node in self.nodes.iter().filter(|node| node.running().is_some()) {
             let status = node.status();

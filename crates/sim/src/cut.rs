@@ -1,4 +1,4 @@
-//! What a crash leaves of writes that are not durable.
+//! The remains of non-durable writes after a crash.
 //!
 //! Owns the choice, write by write and sector by sector; the bytes are in `medium.rs`.
 //!
@@ -11,9 +11,9 @@
 //!     P P · P │ · P ·      by part     only parity; all but parity; data without bitmap; …
 //! ```
 //!
-//! A sector that several writes touch holds the last of those that are kept. Mixing by page and
-//! sector is FoundationDB's way (`AsyncFileNonDurable`), shorn writes are those of FAST'13, and
-//! choosing by what the bytes mean is what an adversary would do.
+//! A sector with several writes holds the last of those that survive. Mixing by page and sector is
+//! FoundationDB's method (`AsyncFileNonDurable`), shorn writes are those of FAST'13, and choosing
+//! by the meaning of the bytes is an adversary's method.
 
 use crate::mark::{self, Part};
 use crate::rng::Rng;
@@ -25,7 +25,7 @@ pub enum Mode {
     Clean,
     /// Nothing does.
     Bare,
-    /// What came before some moment does.
+    /// Writes before a certain moment survive.
     Prefix,
     /// Page by page, sector by sector.
     Subset,
@@ -83,16 +83,16 @@ impl Mode {
     }
 }
 
-/// What survives of one write.
+/// The surviving part of one write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kept {
     /// All of it.
     All,
     /// Nothing.
     Nothing,
-    /// So many sectors from its start.
+    /// This many sectors from its start.
     First(u64),
-    /// So many sectors up to its end.
+    /// This many sectors up to its end.
     Last(u64),
     /// Chance decides for each page and sector.
     Mixed,
@@ -101,9 +101,9 @@ pub enum Kept {
 /// The choice for one disk in one crash.
 pub struct Cut {
     mode: Mode,
-    /// This disk is the one that keeps nothing, or one of those that get no superblock.
+    /// This disk is the one that keeps nothing, or one of those without a superblock.
     unlucky: bool,
-    /// For [`Mode::Prefix`]: so many writes survive, of a thousand.
+    /// For [`Mode::Prefix`]: this many writes of a thousand survive.
     share: u64,
     rng: Rng,
 }
@@ -115,12 +115,12 @@ impl Cut {
         Cut { mode, unlucky, share, rng }
     }
 
-    /// Everything that has landed survives, and nothing else is said.
+    /// All completed writes survive, and no others.
     pub fn clean(rng: Rng) -> Cut {
         Cut::new(Mode::Clean, false, rng)
     }
 
-    /// What survives of write `index` of `count`, of so many sectors.
+    /// The surviving part of write `index` of `count`, of this many sectors.
     pub fn keep(&mut self, index: usize, count: usize, sectors: u64, part: Part) -> Kept {
         let if_so = |keep: bool| if keep { Kept::All } else { Kept::Nothing };
         let metadata = matches!(

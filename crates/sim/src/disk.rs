@@ -1,11 +1,11 @@
 //! A simulated disk: truth underneath, damage on top.
 //!
-//! Owns the operations under way, their latencies, and the damage: sectors that give errors, a disk
-//! that is gone, that hangs, that is slow. The truth (`medium.rs`) is never changed by damage, so
-//! damage can be lifted and what is then there is what was really written.
+//! Owns the operations in flight, their latencies, and the damage: unreadable sectors, and lost,
+//! hung and slow disks. Damage never changes the true content (`medium.rs`): when it is lifted, the
+//! disk has the data that was really written.
 //!
-//! Operations land in any order, at any moment between their submission and their answer; an answer
-//! that nobody waits for any more comes all the same, and so does its write.
+//! Operations take effect in any order, at any moment between their submission and their answer. An
+//! abandoned operation still completes, and so does its write.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -32,18 +32,18 @@ use crate::rng::Rng;
 use crate::trace::Trace;
 use flights::Flights;
 
-/// What a disk is like.
+/// The properties of a disk.
 #[derive(Clone, Copy, Debug)]
 pub struct Build {
     /// Its size and abilities.
     pub limits: Limits,
-    /// What it holds at first.
+    /// Its initial content.
     pub fill: Fill,
     /// The usual time of an operation, in microseconds.
     pub latency_us: u64,
 }
 
-/// What is wrong with a disk.
+/// The faults of a disk.
 #[derive(Default)]
 struct Damage {
     gone: Cell<bool>,
@@ -53,23 +53,23 @@ struct Damage {
     hung_below: Cell<u64>,
     /// Writes fail.
     write_fault: Cell<Option<WriteFault>>,
-    /// The next flush fails, and what it should have kept may be gone.
+    /// The next flush fails, and its data may be lost.
     flush_fault: Cell<bool>,
     /// Flushes are answered, and not done.
     lying: Cell<bool>,
-    /// What becomes of the next write of data.
+    /// The fate of the next data write.
     stray: Cell<Option<Stray>>,
-    /// What it did wrong may not have been noticed before this moment.
+    /// Before this moment its last fault may be unnoticed.
     shaky_until: Cell<Time>,
     /// Latency is multiplied by this.
     slow: Cell<u64>,
     /// Sectors that cannot be read until they are written.
     unreadable: RefCell<BTreeSet<u64>>,
-    /// Of these, the ones that writing does not mend.
+    /// Of these, the ones that a write does not repair.
     stuck: RefCell<BTreeSet<u64>>,
 }
 
-/// What a disk has done.
+/// Statistics of a disk.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Counts {
     /// Operations that were answered.
@@ -82,14 +82,14 @@ pub struct Counts {
     pub flushes: u64,
     /// Answers that were errors.
     pub errors: u64,
-    /// Answers that nobody waited for.
+    /// Answers without a waiter.
     pub late: u64,
 }
 
 struct Flight {
     op: Op,
     ticket: Ticket,
-    /// It has had its effect; the answer is under way.
+    /// It has taken effect; the answer is in flight.
     landed: bool,
     result: io::Result<()>,
     /// For a flush: how many versions it covers.
@@ -112,13 +112,13 @@ pub struct SimDisk {
     flights: RefCell<Flights>,
     answers: Completions<Done>,
     counts: Cell<Counts>,
-    /// Where data lies: what goes astray is data, and stays so.
+    /// The place of data: only data is misdirected, and stays within it.
     data: RefCell<Range<u64>>,
     /// Writes that have gone astray.
     strayed: Cell<u64>,
-    /// It lost its cache while its host went on, and nobody has looked since.
+    /// It lost its cache while its host continued, and no operation has followed.
     drained: Cell<bool>,
-    /// It lost its power: whoever has it open sees no more of it.
+    /// It lost its power: existing handles stay dead.
     unplugged: Cell<bool>,
 }
 
@@ -127,13 +127,13 @@ pub struct SimDisk {
 pub struct Pending {
     /// Which bytes of the disk.
     pub range: Range<u64>,
-    /// What they are.
+    /// Their kind.
     pub part: Part,
-    /// It went past the cache: all of it is there.
+    /// Written past the cache: all of it is durable.
     pub durable: bool,
 }
 
-/// What has hung is answered so much later than what comes after it: less than any deadline.
+/// A hung operation is answered this much later than its successors: less than any deadline.
 const STRAGGLE_MICROS: u64 = 20_000;
 
 /// A failed flush has been noticed by then.
@@ -206,7 +206,7 @@ impl SimDisk {
         counts.late += u64::from(self.answers.is_abandoned(flight.ticket));
         self.counts.set(counts);
         if let (Err(_), Work::Read(bufs)) = (&flight.result, &mut flight.op.work) {
-            // What a failed read leaves in its buffers is nobody's business.
+            // A failed read leaves arbitrary content in its buffers.
             bufs.iter_mut().for_each(|buf| buf.fill(0xee));
         }
         let (kind, ok) = (kind_of(&flight.op.work), flight.result.is_ok());
@@ -260,7 +260,7 @@ impl SimDisk {
             Work::Flush if self.damage.flush_fault.take() => {
                 let kind = ErrorKind::Medium { offset: 0, len: 0 };
                 flight.result = Err(Error::new(kind, format!("{}: flush", self.name)));
-                // The rest of the run goes on with what is left.
+                // The run continues with the remaining ones.
                 let mut cut = Cut::new(Mode::Subset, false, self.rng.borrow().clone());
                 medium.fail_flush(&mut cut);
                 self.set_shaky(NOTICED_MICROS);
@@ -313,7 +313,7 @@ impl SimDisk {
         }
     }
 
-    /// Goes this write astray? Only one of data does, and only one that stays on the disk.
+    /// Is this write misdirected? Only a data write that stays on the disk is.
     fn stray(&self, offset: u64, bufs: &[io::SharedBuf]) -> Option<Stray> {
         let stray = self.damage.stray.get()?;
         let len: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
@@ -329,7 +329,7 @@ impl SimDisk {
         Some(stray)
     }
 
-    /// Writing mends what could not be read, unless it is stuck.
+    /// A write repairs an unreadable sector, unless that is stuck.
     fn mend(&self, offset: u64, len: u64) {
         let mut unreadable = self.damage.unreadable.borrow_mut();
         if unreadable.is_empty() {
@@ -340,7 +340,7 @@ impl SimDisk {
         unreadable.retain(|sector| !sectors.contains(sector) || stuck.contains(sector));
     }
 
-    /// What a discard leaves is zeros where the disk promises them, and anything where it does not.
+    /// Discarded bytes are zeros if the disk promises that, otherwise arbitrary.
     fn discard(&self, medium: &mut Medium, offset: u64, len: u64, fua: bool) {
         if self.limits.discard_zeroes {
             medium.zero(offset, len, fua);
@@ -380,7 +380,7 @@ impl SimDisk {
         Duration::from_nanos(spread * tail)
     }
 
-    /// What has hung may take longer than what comes after it.
+    /// A hung operation may take longer than its successors.
     fn straggle(&self) -> Duration {
         let mut rng = self.rng.borrow_mut();
         Duration::from_micros(if rng.percent(60) { rng.below(STRAGGLE_MICROS) } else { 0 })
@@ -389,14 +389,15 @@ impl SimDisk {
     // ---- crashes
     // ---------------------------------------------------------------------------------
 
-    /// The process that uses the disk dies, and the power is cut or not. Each operation under way
-    /// has landed, partly or wholly, or never will. Gives what the crash could choose from.
+    /// The process that uses the disk dies, with or without a power cut. Each operation in flight
+    /// has taken effect, partly or wholly, or never will. Returns the writes that the crash could
+    /// choose from.
     pub fn crash(&self, power: bool, cut: &mut Cut, parts: &Parts) -> Vec<Pending> {
         let mut flights = self.flights.borrow_mut().take();
         self.rng.borrow_mut().shuffle(&mut flights);
         let mut medium = self.medium.borrow_mut();
         if !power && self.is_shaky() {
-            // A flush that failed a moment before the process died: the next one cannot know of it.
+            // A flush that failed just before the process died: the next process cannot know of it.
             medium.redeem();
         }
         let mut under_way = 0;
@@ -422,8 +423,8 @@ impl SimDisk {
         pending
     }
 
-    /// Whoever used the disk is done with it. What has hung until now has landed, or never will: a
-    /// disk that answers again to somebody new has nothing from before.
+    /// The disk's user is done with it. Hung operations have taken effect, or never will: a
+    /// reopened disk has none from before.
     pub fn let_go(&self) {
         if !self.damage.hung.get() {
             return;
@@ -454,7 +455,7 @@ impl SimDisk {
         self.drained.get()
     }
 
-    /// The host is up again: what this disk has lost is as lost as what others have.
+    /// The host is up again: this disk's losses are as permanent as those of others.
     pub fn forget_drain(&self) {
         self.drained.set(false);
         self.unplugged.set(false);
@@ -479,12 +480,12 @@ impl SimDisk {
         self.poke(start, &sectors);
     }
 
-    /// Changes bytes behind the back of whoever uses the disk.
+    /// Changes bytes without the knowledge of the disk's user.
     pub fn poke(&self, offset: u64, bytes: &[u8]) {
         self.medium.borrow_mut().write(offset, bytes, true);
     }
 
-    /// Empties its cache onto the medium, as somebody else's flush does.
+    /// Writes its cache to the medium, as another process's flush does.
     pub fn drain_cache(&self) {
         let mut medium = self.medium.borrow_mut();
         let all = medium.versions();
@@ -496,7 +497,7 @@ impl SimDisk {
         self.flights.borrow().numbers().count()
     }
 
-    /// What it has done.
+    /// Its statistics.
     pub fn counts(&self) -> Counts {
         self.counts.get()
     }
@@ -511,7 +512,7 @@ fn changed(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|byte| !byte).collect()
 }
 
-/// Puts what an operation would have written where a crash chooses from. False if nothing.
+/// Adds an operation's write to a crash's choices. False if it writes nothing.
 fn leave(medium: &mut Medium, op: &Op) -> bool {
     match &op.work {
         Work::Write(bufs) => {

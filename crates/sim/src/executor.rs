@@ -1,8 +1,8 @@
-//! Tasks under a seed: among those that are ready, chance decides who goes next.
+//! Tasks under a seed: chance chooses among the ready tasks.
 //!
-//! Owns the tasks and the order in which they are polled. Never touches time but through the clock;
-//! never sleeps. When nobody is ready, time leaps; when time has nowhere to go either, the run
-//! hangs, and says who waits.
+//! Owns the tasks and the order of their polls. Uses time only through the clock; never sleeps. If
+//! no task is ready, time leaps; if no event is due either, the run hangs, and reports the waiting
+//! tasks.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -20,7 +20,7 @@ const POLLS_MAX: u64 = 2_000_000;
 
 type Boxed = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Tasks, and who of them is ready.
+/// Tasks, and which of them are ready.
 #[derive(Clone)]
 pub struct Executor {
     inner: Rc<Inner>,
@@ -68,7 +68,7 @@ pub struct TaskId(usize);
 /// Why a run did not come to its end.
 #[derive(Debug)]
 pub enum Stall {
-    /// Nobody is ready and nothing is due: these tasks wait.
+    /// No task is ready and no event is due: these tasks wait.
     Hang(Vec<String>),
     /// Tasks wake each other without end while time stands still.
     Busy,
@@ -129,8 +129,8 @@ impl Executor {
         drop(all);
     }
 
-    /// Polls ready tasks until `main` has ended. `leap` moves time when nobody is ready; it gives
-    /// false when nothing is due.
+    /// Polls ready tasks until `main` has ended. `leap` advances time when no task is ready; it
+    /// returns false if no event is due.
     ///
     /// # Errors
     /// If the run hangs or spins.

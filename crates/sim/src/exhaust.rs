@@ -1,9 +1,9 @@
-//! Every short workload, cut at every moment, with every subset of what was not durable, without
-//! every set of members that the level can do without.
+//! Every short workload, with a crash at every moment, every subset of non-durable data, and every
+//! tolerated set of lost members.
 //!
-//! Bounded black-box testing (CrashMonkey and ACE: Mohan et al., OSDI 2018): nearly every crash bug
-//! ever found in a file system needs no more than a few operations on a fresh image, so the small
-//! ones are tried without gaps, where `scenario.rs` tries large ones by chance.
+//! Bounded black-box testing (CrashMonkey and ACE: Mohan et al., OSDI 2018): nearly every known
+//! crash bug of a file system needs only a few operations on a fresh image. So this mode enumerates
+//! the small cases, while `scenario.rs` draws large ones.
 //!
 //! ```text
 //!   case ─▶ workload ─▶ log of the real engine ─▶ states ─▶ without these members ─▶ verdict
@@ -11,9 +11,9 @@
 //!   layout  writes       flushed, acknowledged     of ≤ 10   another, read, write, stop, look
 //! ```
 //!
-//! Trials that are alike are made once: the same members lost, and the others hold the same,
-//! whatever landed on those that are lost; and a trial with weaker promises proves nothing new
-//! (`seen.rs`). What is more than can be tried is sampled, and counted as sampled.
+//! Equivalent trials run once: the same members are lost and the others have the same content,
+//! whatever the lost ones have; and a trial with weaker promises proves nothing new (`seen.rs`).
+//! Cases beyond the limits are sampled, and counted as sampled.
 //!
 //! Owns the bounds and the table. Invariant: the same code gives the same numbers.
 
@@ -41,32 +41,31 @@ use crash::{Coverage, Moment, State};
 use seen::Seen;
 use trial::{Bench, Verdict};
 
-/// What the engine promises where writes were under way *and* a member is lost, on levels with
-/// parity.
+/// The engine's promises for a crash during writes *and* a lost member, on levels with parity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Promise {
     /// The write hole is closed: the array starts, and no block that was not written is harmed.
     #[default]
     Closed,
-    /// The array refuses to start, unless it is told what that may cost.
+    /// The array refuses to start, unless forced.
     Unverified,
 }
 
 /// How much is tried.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// Every so many'th workload of two writes: 1 for all.
+    /// Every this many'th workload of two writes: 1 for all.
     pub pairs_stride: usize,
-    /// Every so many'th workload of one write.
+    /// Every this many'th workload of one write.
     pub singles_stride: usize,
     /// For cases that differ from another one in the numbers of the members only: as many times
     /// fewer workloads of two writes.
     pub turned_stride: usize,
     /// Workloads of three writes, drawn by chance.
     pub triples: usize,
-    /// One of so many states is tried: 1 for all.
+    /// One of this many states is tried: 1 for all.
     pub states_stride: u64,
-    /// What is promised.
+    /// The promise.
     pub promise: Promise,
     /// How arrays with parity stand against the write hole.
     pub consistency: Consistency,
@@ -89,7 +88,7 @@ impl Extent {
     };
 }
 
-/// What a case came to.
+/// The result of a case.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Workloads run.
@@ -98,13 +97,13 @@ pub struct Tally {
     pub skipped: u64,
     /// Moments at which a cut was made.
     pub moments: u64,
-    /// Of these, with so much pending that subsets were sampled.
+    /// Of these, the ones with too many pending units, whose subsets were sampled.
     pub sampled: u64,
     /// States, each different.
     pub states: u64,
     /// States, each with every set of members that may be lost.
     pub enumerated: u64,
-    /// Trials: these, but for those that are alike.
+    /// Trials: the cases without equivalent ones.
     pub trials: u64,
     /// Trials that were not started, as promised.
     pub refused: u64,
@@ -114,9 +113,9 @@ pub struct Tally {
     pub stories: Vec<String>,
 }
 
-/// So many violations of a case are told.
+/// This many violations of a case are printed.
 const STORIES_MAX: usize = 3;
-/// A case with so many violations is given up.
+/// A case with this many violations is aborted.
 const VIOLATIONS_MAX: u64 = 100;
 
 /// Tries a case.
@@ -239,7 +238,7 @@ impl Cuts<'_> {
     }
 }
 
-/// The number of a trial: which members are lost, and what the others hold.
+/// The number of a trial: the lost members, and the content of the others.
 fn without(numbers: &[u64], lost: SlotSet) -> u64 {
     let left = numbers.iter().enumerate().filter(|(disk, _)| !lost.contains(Slot::new(*disk)));
     left.fold(0, |checksum, (disk, &number)| mix(checksum ^ number) ^ mix(disk as u64))

@@ -5,12 +5,12 @@
 //!            superblocks: no microseconds in utime, another event count or the same
 //! ```
 //!
-//! It keeps the bitmap as a kernel does: the bit of what it writes is set before, and if it stops
-//! in order all are clear, and were so last at its last event: who left before lacks what it wrote.
+//! It maintains the bitmap like a kernel: it sets bits before its writes. After a clean stop all
+//! are clear, with its last event as `events_cleared`: a member that left earlier lacks its writes.
 //!
-//! Owns the incident. The other engine is a few lines over the members' bytes, with md's offsets: a
-//! kernel knows nothing of the private area and leaves it as it was. Not with md's partial parity
-//! log, which the other engine would have to keep too.
+//! Owns the incident. The other engine is a few lines over the members' bytes, with md's offsets.
+//! Like a kernel it leaves the private area alone. Not with md's partial parity log, which the
+//! other engine would have to maintain too.
 
 use std::rc::Rc;
 
@@ -55,7 +55,7 @@ impl Director {
         let mut ran = false;
         self.crash_with(crash, || ran = self.session(node, &mut rng)).await;
         if ran {
-            // Whoever answers has resolved what it trusts is to be resolved.
+            // An answer means that the engine has resolved everything that it trusts.
             let read = Request { kind: Kind::Read(1), sector: 0, count: 1, fua: false, pause: 0 };
             self.stage.perform((94, 0), read).await;
             assert!(
@@ -66,7 +66,7 @@ impl Director {
         }
     }
 
-    /// What the other engine does. False if the members are not all there.
+    /// The other engine's session. False if a member is absent.
     fn session(&self, node: &Rc<Node>, rng: &mut Rng) -> bool {
         let Some(geometry) = node.last_geometry() else { return false };
         let slots = covered::slots(&node.sim_disks());
@@ -76,12 +76,11 @@ impl Director {
         let (ends_clean, more) = (rng.percent(50), 2 * rng.below(2));
         self.mark(mark::FOREIGN);
         node.spoil_log();
-        // It knows nothing of blocks that we list as lost, and trusts what lies there; and after
-        // it so must we.
+        // It ignores our list of lost blocks, and trusts the stored bytes; after it so must we.
         for range in logged::lost(slots.values()) {
             self.stage.oracle.borrow_mut().guess(range);
         }
-        // Rows that our log tells of first: these it would spoil.
+        // First the rows in our log: these it would spoil.
         let journal = node.journal.disk.borrow().clone();
         let rows = logged::rows(slots.values(), journal.as_ref());
         let stripes: Vec<u64> = rows.keys().copied().collect();

@@ -1,8 +1,8 @@
 //! A power cut in the middle of a sector: it holds neither the old bytes nor the new.
 //!
-//! Disks promise that a sector is whole, and most keep it; some do not (Zheng et al., FAST 2013).
-//! Of one that does not, that very sector may be anything, as long as it was being written: what is
-//! asked of the engine is that nothing else suffers.
+//! Disks promise atomic sectors, and most keep that; some do not (Zheng et al., FAST 2013). On such
+//! a disk a sector being written may have arbitrary content; the engine must keep all other data
+//! intact.
 //!
 //! ```text
 //!   data     of that sector, and of no other                   anything, then always the same
@@ -10,11 +10,11 @@
 //!   log      the batch was never durable                       its sum tells
 //! ```
 //!
-//! The table of checksums is left out: such a sector says wrong things of 64 blocks, which
-//! redundancy mends where there is any (`docs/format.md`, what is assumed of the medium).
+//! The checksum table is excluded: such a sector has wrong entries for 64 blocks, which redundancy
+//! repairs, if any (`docs/format.md`, assumptions about the medium).
 //!
-//! Owns the choice. The budget is one sector of one disk for each cut: a superblock or a bitmap
-//! that is garbage on several members at once is more than md's format bears.
+//! Owns the choice. The budget is one sector of one disk for each cut: md's format does not
+//! tolerate a garbage superblock or bitmap on several members at once.
 
 use std::rc::Rc;
 
@@ -29,7 +29,7 @@ use crate::parts::Parts;
 use crate::pattern::Value;
 use crate::rng::Rng;
 
-/// So many sectors are looked at before none is spoiled.
+/// Limit on sectors tried for a suitable one.
 const TRIES: usize = 32;
 
 impl Director {
@@ -50,7 +50,7 @@ impl Director {
             bytes[kept..].iter_mut().for_each(|byte| *byte = rng.bits() as u8);
             disk.poke(at, &bytes);
             if !sectors.is_empty() && !self.is_marked() {
-                // What clients write is marked; copies and repairs of the array's own are not.
+                // Clients' writes are marked; the array's own copies and repairs are not.
                 disk.poke(at, &before);
                 continue;
             }
@@ -82,7 +82,7 @@ impl Director {
         let oracle = self.stage.oracle.borrow();
         let whole = covered::slots(&node.sim_disks()).len() == geometry.slots();
         if !whole && geometry.family() != Family::Plain {
-            // What is marked can be seen only where nobody is missing.
+            // The mark is observable only without missing members.
             return None;
         }
         let mut sectors = row_of(&geometry, slot, at - data.start);
@@ -91,7 +91,7 @@ impl Director {
     }
 }
 
-/// The array's sectors whose bytes these bytes of a member are, or are computed from.
+/// The array's sectors that these bytes of a member hold, or are computed from.
 fn row_of(geometry: &Geometry, slot: Slot, at: u64) -> Vec<u64> {
     match geometry.owner(slot, at) {
         Owner::Data { array_offset, .. } => vec![array_offset / SECTOR],

@@ -1,8 +1,8 @@
-//! What goes wrong, and what the people in charge do: drawn before the run, decided at its moment.
+//! Faults and administrators' commands: drawn before the run, applied at their moment.
 //!
-//! An incident names its victim by numbers, not by names: whoever sits there when it comes. What
-//! the level could not survive is not done (see the budget in `node.rs`), or, where a person may
-//! ask for it, must be refused.
+//! An incident names its victim by number, not by name: the disk that is there at that moment. A
+//! fault beyond the level's tolerance is skipped (see the budget in `node.rs`); a command beyond it
+//! must be refused.
 
 use std::rc::Rc;
 
@@ -31,17 +31,18 @@ pub enum What {
     Gone,
     /// Every write to a member fails.
     WriteError,
-    /// A member does not answer, for so many milliseconds; 0: for ever.
+    /// A member does not answer, for this many milliseconds; 0: for ever.
     Hang(u64),
-    /// A member takes so many times as long.
+    /// A member takes this many times as long.
     Slow(u64),
-    /// So many sectors of a member cannot be read, from this part (of 1,000) on; for ever if stuck.
+    /// This many sectors of a member are unreadable, from this part (of 1,000) on; for ever if
+    /// stuck.
     Unreadable {
         /// Where.
         part: u64,
         /// How many.
         sectors: u64,
-        /// Writing does not mend them.
+        /// A write does not repair them.
         stuck: bool,
     },
     /// A spare is added.
@@ -52,11 +53,11 @@ pub enum What {
     Replace,
     /// A scrub is started, with repair or without.
     Scrub(bool),
-    /// The array is stopped, with requests under way or without, and assembled again.
+    /// The array is stopped, with or without requests in flight, and assembled again.
     Restart(bool),
     /// The host dies and comes back.
     Crash(Crash),
-    /// A member loses its power, and with it what it had not flushed: gone from then on.
+    /// A member loses its power and its unflushed data: lost from then on.
     Alone(Mode),
     /// The store under a member is full.
     Full,
@@ -66,36 +67,36 @@ pub enum What {
     FlushError,
     /// This member and the next one are lost at once.
     Twice,
-    /// This member and others are away for so many milliseconds.
+    /// This member and others are absent for this many milliseconds.
     Burst(u64),
     /// Bytes rot.
     Rot(silent::Rot, u64),
     /// A write is lost (true), or lands elsewhere, and a scrub looks for it.
     Stray(bool, u64),
-    /// More is lost than the level bears.
+    /// The losses exceed the level's tolerance.
     Ruin(u64),
     /// Two halves go on apart.
     Split(u64),
     /// The host dies, and another engine runs the array.
     Foreign(u64),
-    /// A member does not do what it says it has flushed.
+    /// A member's flushes lie.
     Lie(u64),
     /// Something happens to the journal device.
     Journal(u64),
 }
 
-/// Something that happens, when, and to whom.
+/// An event, its time, and its victim.
 #[derive(Clone, Copy, Debug)]
 pub struct Incident {
-    /// After so many answers to requests, of a thousand of all.
+    /// After this many answers to requests, of a thousand of all.
     pub after: u64,
-    /// Then so many microseconds later.
+    /// Then this many microseconds later.
     pub pause: u64,
     /// Which array, of those there are.
     pub node: u64,
     /// Which slot, of those there are.
     pub slot: u64,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
@@ -130,10 +131,10 @@ pub fn draw(options: &Options) -> Vec<Incident> {
     incidents
 }
 
-/// Draws what happens.
+/// Draws the incidents.
 type Draw = fn(&mut Rng) -> What;
 
-/// What may happen, and how often.
+/// The possible incidents, and their frequency.
 fn weights(dangers: &Dangers) -> [(u64, Draw); 25] {
     [
         (dangers.command, |_| What::Command),
@@ -168,13 +169,13 @@ fn weights(dangers: &Dangers) -> [(u64, Draw); 25] {
     ]
 }
 
-/// Who makes incidents happen.
+/// Applies the incidents.
 pub struct Director {
     /// Where the clients are.
     pub stage: Rc<Stage>,
     /// All arrays; the clients' is the first.
     pub nodes: Vec<Rc<Node>>,
-    /// What a new disk is like: large enough for any slot.
+    /// The properties of a new disk: large enough for any slot.
     pub build: Build,
     /// Requests of the whole run.
     pub requests: u64,
@@ -182,7 +183,7 @@ pub struct Director {
     pub has_unverified: bool,
     /// A power cut leaves garbage in a sector.
     pub garbage: bool,
-    /// What is lost beyond what the level bears is met by a rebuild, most times.
+    /// A rebuild meets losses beyond tolerance in most cases.
     pub ruins: bool,
     /// While there were more faults than this, as a share of the run, nothing but crashes happens.
     pub faults_most: u64,
@@ -302,8 +303,8 @@ impl Director {
         node.can_lose(slot) && (node.bears_loss() || self.may_be_unverified(node))
     }
 
-    /// May a member be harmed before parity is in sync after a crash? What it held there may be an
-    /// error from then on, until it is written anew.
+    /// May a member be harmed before parity is in sync after a crash? Its blocks there may then be
+    /// errors until they are rewritten.
     fn may_be_unverified(&self, node: &Rc<Node>) -> bool {
         let unverified = node.unverified();
         let parity = node.geometry().family() == Family::Parity;
@@ -320,7 +321,7 @@ impl Director {
         true
     }
 
-    /// Marks what is under way while a member is harmed.
+    /// Sets marks for operations in flight while a member is harmed.
     fn note_harm(&self, node: &Node, slot: Slot, harm: What) {
         let status = node.status();
         if let Some(job) = &status.job {
@@ -352,8 +353,8 @@ impl Director {
         disk.set_slow(factor);
     }
 
-    /// As many members as the level bears, this one and those after it, are gone at once: for so
-    /// many milliseconds, or for good.
+    /// As many members as the level tolerates, this one and its successors, are lost at once: for
+    /// this many milliseconds, or for good.
     fn several(&self, node: &Rc<Node>, first: Slot, most: usize, millis: u64) {
         let slots = node.shape.members;
         let mut harmed = 0;
@@ -417,14 +418,14 @@ impl Director {
             }
         };
         if !bears {
-            // The engine does not know yet what else is about to fail: it would obey.
+            // The engine cannot foresee the next fault: it would obey.
             return;
         }
         self.tell(|| format!("INCIDENT {}: fail slot {slot}, {}", node.name, member.name));
         let result = node.array().fail(member.id).await;
         self.tell(|| format!("    {result:?}"));
         match result {
-            // What was missing before may have become whole just before the command's turn.
+            // A missing slot may have been filled just before the command's turn.
             Ok(()) => {
                 let broken = node.status().mode == layout::Mode::Broken;
                 assert!(!broken, "{}: failing slot {slot} was not refused", node.name);
@@ -441,7 +442,7 @@ impl Director {
 
     async fn spare(&self, node: &Node) {
         if self.nodes.len() > 1 && node.name == self.stage.node.name {
-            // Its spares would be arrays: those that were lost come back instead.
+            // Its spares would be arrays: lost ones return instead.
             return;
         }
         let disk = self.stage.world.disk(self.build);
@@ -467,7 +468,7 @@ impl Director {
     /// one.
     pub async fn readd(&self, node: &Node, choice: u64) {
         if choice.is_multiple_of(2) {
-            // Only now is somebody there who plugs it in.
+            // Only now somebody reconnects it.
             node.away.take().into_iter().for_each(|disk| self.bring_back(node, disk));
         }
         let lost = node.lost();
@@ -480,8 +481,8 @@ impl Director {
         if let Some(sim) = self.stage.world.disk_named(&name) {
             sim.plug();
             sim.heal();
-            // Whoever opens a disk anew has closed it before: nothing of the old days is under way.
-            // Others use the same handle: the engine must see to it.
+            // Reopening a disk closes the old handle first: no old operation is in flight. With the
+            // same handle the engine must ensure that.
             while choice.is_multiple_of(3) && sim.in_flight() > 0 {
                 self.stage.world.pause(1000).await;
             }
@@ -554,7 +555,7 @@ impl Director {
             Ok(()) => stage.oracle.borrow_mut().keep_all(),
             Err(error) => {
                 assert!(stage.stuck.get(), "an array does not stop: {}", chain(&error));
-                // What cannot be written out is gone.
+                // Data that cannot be written out is lost.
                 stage.deaths.set(stage.deaths.get() + 1);
                 stage.oracle.borrow_mut().crash(self.caches(false));
             }
@@ -565,8 +566,7 @@ impl Director {
         stage.stirred.raise();
     }
 
-    /// Members that have lost their power, and that nobody has missed, are given up. True if there
-    /// are any.
+    /// Unnoticed members without power are removed. True if there are any.
     pub async fn give_up_dead(&self, node: &Node) -> bool {
         let status = node.status();
         let dead =
@@ -589,7 +589,7 @@ impl Director {
     }
 
     async fn again(&self, node: &Rc<Node>) {
-        // Disks that were lost stay out: nobody brings a broken disk back to a start.
+        // Lost disks stay out: broken disks are not present at a start.
         let present =
             |name: &str| self.stage.world.disk_named(name).is_none_or(|disk| !disk.is_sick());
         node.members.borrow_mut().retain(|name, _| present(name));

@@ -1,15 +1,14 @@
-//! The journal device of an array, and what becomes of it: faults while it is used, and who finds
-//! it at the next start.
+//! The journal device of an array: its faults in use, and its state at the next start.
 //!
 //! ```text
 //!   while it runs    gone, hung, slow, full, write errors       the array goes on, always
 //!   at a start       there · left out · an old copy in its place · a new one, if it was given up
 //! ```
 //!
-//! Owns the budget for it: who leaves out a device whose log was needed has an array with a bitmap,
-//! until its own record says otherwise (`logged::vouches`). An old copy is never one of the session
-//! that the members name: a device that takes back what was durable is a liar, and one copy of a
-//! log bears none.
+//! Owns its budget: an array that starts without a needed device is like one with a bitmap, until
+//! its own record says otherwise (`logged::vouches`). An old copy never has the session that the
+//! members name: a device that loses durable data lies, and a single copy of a log does not
+//! tolerate that.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -34,15 +33,15 @@ const SESSION: usize = 80;
 pub struct Journal {
     /// The device, if the array has one.
     pub disk: RefCell<Option<Rc<SimDisk>>>,
-    /// It is there at the next start.
+    /// It is present at the next start.
     pub there: Cell<bool>,
-    /// It is to be the journal anew at the next start.
+    /// It becomes the journal device again at the next start.
     pub wanted: Cell<bool>,
     /// The array has given it up.
     pub lost: Cell<bool>,
     /// It was harmed, ever.
     pub harmed: Cell<bool>,
-    /// What it held at some moment.
+    /// Its content at some moment.
     copy: RefCell<Option<Vec<u8>>>,
 }
 
@@ -61,7 +60,7 @@ impl Journal {
         })
     }
 
-    /// The device, if it is there.
+    /// The device, if present.
     pub fn present(&self) -> Option<Rc<SimDisk>> {
         self.disk.borrow().clone().filter(|_| self.there.get())
     }
@@ -81,7 +80,7 @@ impl Director {
             return;
         }
         if what == 1 {
-            // Who misses the deadline at a start is not there: that would be harm.
+            // A device that misses the deadline at a start counts as absent: that would be harm.
             let slowest = node.slowest(self.build.latency_us);
             return disk.set_slow(rng.pick(&[2, 5, 20]).min(slowest));
         }
@@ -108,7 +107,7 @@ impl Director {
         }
     }
 
-    /// Before an assembly: is the device there, and is it what it was?
+    /// Before an assembly: is the device present, and unchanged?
     pub(crate) fn mind_journal(&self, node: &Rc<Node>, mended_percent: u64) {
         let journal = &node.journal;
         let Some(disk) = journal.disk.borrow().clone() else { return };
@@ -142,14 +141,14 @@ impl Director {
                 *journal.copy.borrow_mut() = None;
             }
             if let Some(disk) = &*journal.disk.borrow() {
-                // Nobody asks for one that cannot be read.
+                // Nobody names an unreadable one.
                 disk.heal();
             }
             journal.there.set(true);
             journal.wanted.set(true);
         }
         if named.is_some() && !(journal.there.get() && journal.knows(&slots)) {
-            // What it alone knows is not known any more.
+            // Its unique content is lost.
             node.spoil_log();
         }
     }

@@ -1,8 +1,8 @@
-//! What is left of a run that was made shorter, as `--keep` says it.
+//! The rest of a shortened run, in the form of `--keep`.
 //!
-//! Every request and every incident is drawn from a stream of its own, so each can be left out and
-//! the others stay what they were. Members go from the end, disks are halved: requests name shares
-//! of the array and incidents numbers of whoever is there, so both mean something on any array.
+//! Every request and every incident is drawn from its own stream, so each can be removed without a
+//! change to the others. Members are removed from the end, disks are halved: requests use shares of
+//! the array and incidents numbers of present disks, so both fit any array.
 //!
 //! Invariant: the seed, the wishes and the [`Keep`] give the run; nothing else is needed to replay.
 
@@ -20,7 +20,7 @@ const FEW_MEMBERS: usize = 9;
 /// Of a run in which nothing is left but the array itself.
 const NOTHING: &str = "none";
 
-/// Something that can be left out of a run.
+/// A removable part of a run.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Choice {
     /// A client's request, by its number.
@@ -29,7 +29,7 @@ pub enum Choice {
     Incident(usize),
 }
 
-/// What is left of a run. The default is all of it.
+/// The rest of a run. The default is all of it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Keep {
     /// The parts that are kept; `None`: all.
@@ -43,7 +43,7 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Is nothing left out?
+    /// Is the run complete?
     pub fn is_all(&self) -> bool {
         *self == Keep::default()
     }
@@ -59,7 +59,7 @@ impl Keep {
         if self.halvings == 0 { bytes } else { halved.max(LEAST_BYTES) }
     }
 
-    /// Back from what [`Keep`] prints: `r0.3,r2.1,i4,m3,h1`.
+    /// Parses the output of [`Keep`]: `r0.3,r2.1,i4,m3,h1`.
     ///
     /// # Errors
     /// The word that means nothing.
@@ -113,7 +113,7 @@ impl fmt::Display for Keep {
 }
 
 impl Options {
-    /// These options, of which only so much is left.
+    /// These options, reduced to the rest.
     ///
     /// # Errors
     /// A number of members that the level cannot have, or that was not there.
@@ -144,9 +144,9 @@ impl Shape {
         level.min_members().max(2)
     }
 
-    /// The same array with so many members, no more than it has. Where the level has its layouts by
-    /// the number of members, the nearest one: of RAID 3.5 the order that fits, of RAID 10 the same
-    /// kind of copies, but no more of them than there are members.
+    /// The same array with at most this many members. If layouts depend on the number of members,
+    /// the nearest one: of RAID 3.5 the order that fits, of RAID 10 the same kind of copies, but at
+    /// most as many as members.
     ///
     /// # Errors
     /// If there is no such array.
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(keep[0].to_string(), whole[2].to_string());
     }
 
-    /// Each level's own rules hold for fewer members, and every member that stays is what it was.
+    /// Each level's rules hold for fewer members, and every remaining member is unchanged.
     #[test]
     fn fewer_members_are_an_array_that_the_level_can_have() {
         let (mut tried, mut nested) = (0, 0);

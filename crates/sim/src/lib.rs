@@ -9,8 +9,8 @@
 //!                          oracle     check       what a read may return; what lies on members
 //! ```
 //!
-//! The engine under test is the real one, over disks that reorder, hang, vanish and lie broken.
-//! Nothing here knows how it works inside: what it promises is enough.
+//! The engine under test is the real one, over disks that reorder, hang, disappear and fail. The
+//! simulator relies on its promises, not on its internals.
 //!
 //! Invariant: a run depends on its seed and on the code alone. The same seed twice gives the same
 //! hash of every event.

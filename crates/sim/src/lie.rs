@@ -4,12 +4,11 @@
 //!   quiet ──▶ it begins to lie ──▶ writes, flush, clean ──▶ cut ──▶ assemble ──▶ scrub and repair
 //! ```
 //!
-//! No engine can know at once: what is asked is that the damage stays what it is. The member holds
-//! old bytes in blocks that were written meanwhile, all others are right. Where two redundancies
-//! tell who is wrong (RAID 6, three copies; not where blocks of a row are errors already), or
-//! generations of checksums, a scrub finds the member and nothing is lost. Where neither does, a
-//! scrub finds the rows, and blocks of that member alone may be old ones: documented as not
-//! promised (`docs/faults.md`).
+//! No engine can detect it at once; the damage must stay limited. The member has old bytes in
+//! blocks written meanwhile, all others are right. If two redundancies identify the wrong member
+//! (RAID 6, three copies; not in rows with errors), or checksum generations do, a scrub finds the
+//! member and nothing is lost. Otherwise a scrub finds the rows, and only that member's blocks may
+//! be old: documented as a limit (`docs/faults.md`).
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -40,7 +39,7 @@ impl Director {
         }
         let mut rng = Rng::stream(chance, "lie", 0);
         self.stage.hold().await;
-        // What is listed is made good from all others: that none of them lies is the least.
+        // A listed block is recovered from all others: none of them may lie.
         if self.calm(node).await && !node.lists_bad() {
             self.lie_in(node, slot, &mut rng).await;
         }
@@ -65,7 +64,7 @@ impl Director {
             self.stage.perform((93, number), write).await;
         }
         if !self.quiet(node).await {
-            // Somebody else came between: it flushes before anything is lost.
+            // Another operation came between: it flushes before anything is lost.
             return disk.set_lying(false);
         }
         let (mode, chance) = (Mode::draw(rng), rng.bits());
@@ -77,8 +76,8 @@ impl Director {
         };
         self.crash_with(crash, lost).await;
         self.stage.lied.set(false);
-        // It has lost checksums as well as blocks: where they fit each other, generations tell, if
-        // it has not lost that the checksums are ours too.
+        // It has lost checksums as well as blocks: where they match each other, generations
+        // identify it, unless it has also lost the record that the checksums are ours.
         let counts = node.running().is_some() && node.status().unsummed_bytes == Some(0);
         let outvoted = outvotes(node) && self.stage.doubted.borrow().is_empty();
         if outvoted || counts {
@@ -94,8 +93,8 @@ impl Director {
 }
 
 impl Director {
-    /// Waits until the array is calm and no member has a mark: where a crash leaves something to be
-    /// synced, whoever is read first is trusted, the one who has lied as well as any other.
+    /// Waits until the array is idle and no member has a mark: a resync after a crash trusts the
+    /// first member read, also the lying one.
     async fn quiet(&self, node: &Rc<Node>) -> bool {
         for _ in 0..100 {
             if !self.calm(node).await {

@@ -1,8 +1,7 @@
-//! The intent log, read from behind: which rows it tells of, and how it has been used.
+//! The intent log, parsed independently: its rows, and its correct use.
 //!
-//! Reads by its own few lines what `layout` writes, as `docs/format.md` has it: if both were wrong
-//! in the same way, the engine would not agree with this. Only where the private area begins is
-//! taken from `layout`.
+//! Parses `layout`'s output with its own code, after `docs/format.md`: if both had the same fault,
+//! the engine would disagree with this. Only the start of the private area comes from `layout`.
 //!
 //! ```text
 //!   header   magic … events, utime … session, zones     counts if it goes with the superblock
@@ -33,7 +32,7 @@ struct Place {
     session: u64,
     zones: u64,
     zone_bytes: u64,
-    /// There may be more out of step than it tells of.
+    /// There may be more out of sync than it records.
     unverified: bool,
     /// The log is not here but on the journal device, with this session.
     elsewhere: Option<u64>,
@@ -94,7 +93,7 @@ impl Place {
         listed.map(|range| long(range, 0)..long(range, 0) + long(range, 8)).collect()
     }
 
-    /// The batches of a zone that carry its session's number.
+    /// The batches of a zone with its session's number.
     fn batches(&self, disk: &SimDisk, zone: u64) -> Vec<Batch> {
         // Nothing was logged yet.
         let zone_bytes = if self.session == 0 { 0 } else { self.zone_bytes };
@@ -147,8 +146,8 @@ fn header_of(raw: &Raw) -> Option<(Vec<u8>, u64)> {
     Some((headers[at * STEP as usize..][..STEP as usize].to_vec(), at as u64))
 }
 
-/// What the members list as lost, as array ranges: whoever does not know the list reads there what
-/// happens to lie there.
+/// The members' lists of lost blocks, as array ranges: an engine that ignores the list reads the
+/// filler there.
 pub fn lost<'a>(members: impl Iterator<Item = &'a Raw>) -> Vec<Range<u64>> {
     members.flat_map(Place::lost).collect()
 }
@@ -167,8 +166,8 @@ pub fn usage(disk: &Rc<SimDisk>) -> Usage {
     usage
 }
 
-/// True if the headers of all members go with their superblocks and say that their logs tell of all
-/// that a crash may have cut. A member that missed the last superblock may have no log yet.
+/// True if the headers of all members match their superblocks and say that their logs cover all
+/// rows that a crash may have torn. A member that missed the last superblock may have no log yet.
 pub fn vouches(slots: &BTreeMap<usize, Raw>) -> bool {
     let last = slots.values().map(|raw| raw.events).max();
     let vouches = |raw: &Raw| {
@@ -186,8 +185,8 @@ pub fn journal_session(slots: &BTreeMap<usize, Raw>) -> Option<u64> {
     Place::on_journal(&logs).map(|place| place.session)
 }
 
-/// The rows that live records of these members, or of their journal device, tell of: by stripe,
-/// ranges of the chunk.
+/// The rows in live records of these members, or of their journal device: by stripe, ranges of the
+/// chunk.
 pub fn rows<'a>(
     members: impl Iterator<Item = &'a Raw>,
     journal: Option<&Rc<SimDisk>>,

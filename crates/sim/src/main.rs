@@ -1,4 +1,4 @@
-//! `cargo sim`: runs seeds, and tells the story of those that fail.
+//! `cargo sim`: runs seeds, and prints the story of failing ones.
 #![forbid(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -46,7 +46,7 @@ cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level
                 none is nothing but the array: as a shrunk failure names them
 ";
 
-/// What was asked for.
+/// The command line.
 #[derive(Default)]
 struct Request {
     seed: Option<u64>,
@@ -143,7 +143,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
     Ok(request)
 }
 
-/// What a set of seeds came to.
+/// The result of a set of seeds.
 #[derive(Default)]
 struct Tally {
     passed: u64,
@@ -202,7 +202,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(failed > 0 || (request.require_marks && !missed.is_empty())))
 }
 
-/// Runs what was asked for.
+/// Runs the command.
 fn run(request: &Request, tally: &mut Tally) {
     if let Some(seed) = request.seed {
         return one(seed, request, tally);
@@ -239,15 +239,15 @@ fn spread(numbers: &mut [u64]) -> String {
     }
 }
 
-/// A seed that nobody has run: from the time of day.
+/// A new seed: from the time of day.
 fn fresh() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     mix(now.as_nanos() as u64) % 1_000_000_000
 }
 
-/// A seed that nobody has run before this commit was made: whoever runs it again finds the same.
+/// A seed that was new at this commit: a second run uses the same one.
 fn of_commit() -> u64 {
-    // What is not committed yet does not count: every run before a commit is the same.
+    // Uncommitted changes do not count: every run before a commit is the same.
     let commit = report::COMMIT.trim_end_matches(report::DIRTY);
     let commit = commit.bytes().fold(0, |checksum, byte| mix(checksum ^ u64::from(byte)));
     mix(commit) % 1_000_000_000
@@ -288,7 +288,7 @@ fn count(seed: u64, ending: scenario::Ending, request: &Request, tally: &mut Tal
     fail(seed, &ending.trace, failure, request, tally.failed == 1);
 }
 
-/// Tells a failure: the first one as short as it can be made.
+/// Prints a failure: the first one in its shortest form.
 fn fail(seed: u64, trace: &Trace, failure: &str, request: &Request, first: bool) {
     println!("\nFAILED: seed {seed}, {}", report::head());
     let short = !request.whole && request.keep.is_all() && first;

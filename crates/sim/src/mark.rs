@@ -20,9 +20,9 @@ marks! {
     KILLED = "crash: the process is killed";
     /// The host lost its power.
     CUT = "crash: the power is cut";
-    /// With clients' requests under way.
+    /// With clients' requests in flight.
     CRASHED_BUSY = "crash: with requests under way";
-    /// While nothing was under way and all was clean.
+    /// While nothing was in flight and all was clean.
     CRASHED_IDLE = "crash: of a clean array";
     /// Before a resync was through.
     CRASHED_UNSYNCED = "crash: before parity or copies are in sync";
@@ -54,13 +54,13 @@ marks! {
     REFUSED = "recovery: dirty and degraded is refused";
     /// The way out was taken.
     FORCED = "recovery: the way out that the refusal names";
-    /// What was being written at a crash is an error.
+    /// A block that was being written at a crash is an error.
     LOST = "recovery: an error in place of what was being written";
     /// And was still one when the array was whole again.
     SETTLED_LOST = "recovery: a lost block stays one until it is written";
-    /// The log told of rows, with members missing.
+    /// The log had rows, with members missing.
     SETTLED_DEGRADED = "recovery: rows are made right with members missing";
-    /// The log told of rows.
+    /// The log had rows.
     SETTLED = "recovery: rows are made right from the log";
     /// And the host died again before they were.
     SETTLE_CUT = "crash: again, while rows are made right from the log";
@@ -74,23 +74,23 @@ marks! {
     PPL_WRAPPED = "log: md's has gone round";
     /// A batch without records.
     LOG_TAIL_ONLY = "log: a batch that only says that older ones do not matter";
-    /// A log that tells of a row lets nobody else at it before a flush.
+    /// A live record of a row blocks other writes of the row until a flush.
     LOG_CONFLICT = "log: a conflict forced a flush";
-    /// A member that was lost before a crash was there again at the assembly, and left out.
+    /// A member lost before a crash was present at the assembly, and excluded.
     STALE_REFUSED = "stale: a lost member is there at assembly and left out";
-    /// One event behind and given up.
+    /// One event behind and excluded.
     STALE_BY_ONE = "stale: one event behind, and left out";
     /// A member one event behind, by a crash, was taken.
     BEHIND_ACCEPTED = "stale: one event behind by a crash, and taken";
     /// Two histories were refused.
     DIVERGED = "stale: two histories are refused";
-    /// Two members have given up each other, at different times.
+    /// Two members have excluded each other, at different times.
     SIDES = "stale: whose side is the later one must be said";
-    /// Sick members were left out of an assembly.
+    /// Faulty members were excluded at an assembly.
     LEFT_OUT = "assembly: without the members that were sick";
     /// People forget to plug a disk in.
     UNPLUGGED = "assembly: without members that are well";
-    /// One that was left out of an assembly is there at a later one.
+    /// A member excluded at an assembly is present at a later one.
     BACK = "assembly: with a member that was left out before";
     /// Assembled again after a stop.
     ASSEMBLED = "assembly: after a stop";
@@ -120,7 +120,7 @@ marks! {
     SPARE_NEEDED = "a spare was added to a degraded array";
     /// A command that would lose data.
     COMMAND_REFUSED = "a command was refused that would lose data";
-    /// An error beyond what the level bears.
+    /// An error beyond the level's tolerance.
     HONEST = "an error beyond the budget";
     /// An error in a row that a crash made suspect.
     DOUBTED = "an error where a crash made parity doubtful";
@@ -172,35 +172,35 @@ marks! {
     GARBAGE = "F5: a garbage sector";
     /// Several members at once, for a while.
     BURST = "burst: several members are away for a while";
-    /// What is held goes to a row that lacks more than it brings.
+    /// A cached write goes to a row with more losses than it covers.
     STUCK = "a flush fails: what is held cannot be written out";
-    /// More than the level bears, and what is left is right.
+    /// Losses beyond tolerance, and the remaining data is right.
     RUINED = "ruin: more is lost than the level bears";
     /// A rebuild could not recover all, and its sources can be read again.
     LISTED = "ruin: a rebuild met it, and what it could not recover is listed";
     /// A member is gone.
     GONE = "a member is gone";
-    /// What was spoiled was found and put right.
+    /// Injected corruption was found and corrected.
     SCRUBBED = "silent damage was found and repaired";
     /// Modes of a cut.
     CUT_CLEAN = "cut: everything landed";
     /// Nothing since the last flush survives.
     CUT_BARE = "cut: nothing unflushed survives";
-    /// In order.
+    /// Cleanly.
     CUT_PREFIX = "cut: a prefix survives";
     /// Any subset.
     CUT_SUBSET = "cut: a random subset survives";
     /// First or last parts.
     CUT_SHORN = "cut: writes are shorn";
-    /// By what the bytes are.
+    /// By the meaning of the bytes.
     CUT_ONLY_PARITY = "cut: only parity survives";
-    /// By what the bytes are.
+    /// By the meaning of the bytes.
     CUT_BUT_PARITY = "cut: all but parity survives";
-    /// By who it is.
+    /// By the member's role.
     CUT_BUT_ONE = "cut: all but one member's";
-    /// By what the bytes are.
+    /// By the meaning of the bytes.
     CUT_ONLY_LOG = "cut: metadata without data";
-    /// By what the bytes are.
+    /// By the meaning of the bytes.
     CUT_BUT_LOG = "cut: data without metadata";
     /// Superblocks on some.
     CUT_SOME_SUPERBLOCKS = "cut: superblocks on some members only";
@@ -217,7 +217,7 @@ pub enum Health {
     Rebuilding,
 }
 
-/// What bytes of a member are.
+/// The meaning of a member's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Part {
     /// Its superblock.
@@ -265,7 +265,7 @@ const FLYING: [[&str; 3]; 5] = [
     ["in flight: log, whole", "in flight: log, degraded", "in flight: log, rebuilding"],
 ];
 
-/// The mark of a crash with writes of this part under way; `None` if there is none for it.
+/// The mark of a crash with writes of this part in flight; `None` if there is none for it.
 pub fn flying(part: Part, health: Health) -> Option<&'static str> {
     let row = match part {
         Part::Superblock => 0,

@@ -1,4 +1,5 @@
-//! The bytes of a simulated disk: what a read gives now, what a power cut would leave.
+//! The bytes of a simulated disk: their current content, and the possible content after a power
+//! cut.
 //!
 //! ```text
 //!    durable ──▶ version ──▶ version ──▶ … ──▶ newest      of each 512-byte sector
@@ -6,9 +7,9 @@
 //!       └── a flush moves this up to where it was submitted
 //! ```
 //!
-//! After a power cut a sector holds the durable version or any later one, each sector for itself: a
-//! disk promises no order among what it has not flushed, and no more than a sector is ever whole.
-//! Owns no faults: damage lies over the medium, in `disk.rs`, so that it can be lifted.
+//! After a power cut each sector independently holds the durable version or a later one: a disk
+//! promises no order among unflushed writes, and only sectors are atomic. Owns no faults: damage is
+//! applied above the medium, in `disk.rs`, so that it can be lifted.
 
 use crate::cut::{Cut, Kept};
 use crate::mark::Part;
@@ -21,12 +22,12 @@ use image::{Image, Spare, pages};
 pub const SECTOR: u64 = 512;
 const PAGE: u64 = 4096;
 
-/// What a disk holds before anything was written.
+/// The initial content of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fill {
     /// Zeros, and it says so.
     Zeros,
-    /// What its last owner left: noise grown from this number.
+    /// Remains of its last owner: noise grown from this number.
     Noise(u64),
 }
 
@@ -34,17 +35,17 @@ pub enum Fill {
 struct Version {
     offset: u64,
     len: u64,
-    /// Where its bytes lie among those that are kept; `None`: it is zeros.
+    /// The place of its bytes in the store; `None`: zeros.
     kept: Option<usize>,
     /// It went through the cache: no older version may survive it.
     durable: bool,
 }
 
-/// What a write does.
+/// The content of a write.
 pub enum Change<'a> {
     /// Puts these bytes.
     Bytes(&'a [u8]),
-    /// Puts so many zeros.
+    /// Writes this many zeros.
     Zeros(u64),
 }
 
@@ -62,7 +63,7 @@ pub struct Medium {
 }
 
 impl Version {
-    /// Tells the runs of bytes of this write that survive.
+    /// The surviving runs of bytes of this write.
     fn survive(&self, kept: Kept, cut: &mut Cut, mut tell: impl FnMut(u64, u64)) {
         let (start, len) = (self.offset, self.len);
         match kept {
@@ -109,7 +110,7 @@ impl Medium {
         Medium { newest, durable, since, kept, doomed, spare: Spare::default() }
     }
 
-    /// What a read gives.
+    /// The content of a read.
     pub fn read(&mut self, offset: u64, into: &mut [u8]) {
         self.newest.read(offset, into, &mut self.spare);
     }
@@ -147,7 +148,7 @@ impl Medium {
         self.since.push(Version { offset, len, kept, durable });
     }
 
-    /// How many versions there are since the last flush: what a flush submitted now will cover.
+    /// The number of versions since the last flush: a flush submitted now will cover them.
     pub fn versions(&self) -> usize {
         self.since.len()
     }
@@ -159,7 +160,7 @@ impl Medium {
         let all = count == self.since.len();
         for version in self.since.drain(..count) {
             for (page, within, done) in pages(version.offset, version.len) {
-                // With every version durable a page is as it is read, but for what is lost.
+                // With every version durable a page is as it is read, except for lost versions.
                 if all && !self.doomed.contains(&page) {
                     durable.share(page, &self.newest, &mut self.spare);
                 } else {
@@ -171,8 +172,8 @@ impl Medium {
         count
     }
 
-    /// A flush fails: of what it should have made durable some is, and some never will be, though
-    /// it is read as before (as Linux does it: the pages stay, and count as clean).
+    /// A flush fails: some of its versions become durable, and some never will, though reads still
+    /// return them (as on Linux: the pages stay, and count as clean).
     pub fn fail_flush(&mut self, cut: &mut Cut) {
         let Some(durable) = &mut self.durable else { return };
         for version in self.since.drain(..) {
@@ -186,7 +187,7 @@ impl Medium {
         }
     }
 
-    /// What a failed flush has lost is made durable after all.
+    /// The versions lost by a failed flush become durable after all.
     pub fn redeem(&mut self) {
         let Some(durable) = &mut self.durable else { return };
         for page in self.doomed.drain(..) {
@@ -194,19 +195,19 @@ impl Medium {
         }
     }
 
-    /// A write that is under way when its host dies: it is among those that the crash chooses from.
+    /// A write in flight when its host dies: the crash may choose it.
     pub fn leave(&mut self, offset: u64, change: Change) {
         self.add(offset, change, false);
     }
 
-    /// The writes that a crash chooses from, in order, and whether they went past the cache.
+    /// The writes that a crash chooses from, in order, and whether they bypassed the cache.
     pub fn pending(&self) -> impl Iterator<Item = (std::ops::Range<u64>, bool)> + '_ {
         let range = |version: &Version| version.offset..version.offset + version.len;
         self.since.iter().map(move |version| (range(version), version.durable))
     }
 
-    /// The host dies. If the power is cut, of every sector the durable version survives, or any
-    /// later one; if not, what was in the cache before the last `under_way` writes stays there.
+    /// The host dies. With a power cut each sector keeps its durable version, or any later one;
+    /// without, the cache's content before the last `under_way` writes remains.
     pub fn crash(
         &mut self,
         power: bool,

@@ -11,9 +11,9 @@
 //!                       caught
 //! ```
 //!
-//! Owns which tool is asked, and what counts as caught: a seed, a case or a site that fails for the
-//! broken engine and passes for the sound one. What only a test of the engine sees is left to
-//! `cargo xtask mutants`.
+//! Owns the choice of the tool, and the criterion for detection: a seed, a case or a site that
+//! fails for the mutant and passes for the sound engine. `cargo xtask mutants` runs the engine
+//! tests.
 
 use std::fmt;
 use std::process::{Command, ExitCode};
@@ -29,11 +29,11 @@ use crate::{report, scenario, sweep};
 /// Seeds within which a broken engine must be caught, unless it takes another tool.
 const SEEDS: u64 = 3000;
 
-/// What of the exhaustive mode is tried: enough for what only it can see.
+/// The part of the exhaustive mode that is tried: enough for mutants that only it detects.
 const EXTENT: Extent =
     Extent { pairs_stride: 1999, singles_stride: 3, triples: 0, ..Extent::WHOLE };
 
-/// What sound engines say too when chance has it: on its own it proves nothing.
+/// Failures that a sound engine may have by chance: alone they prove nothing.
 const INNOCENT: [&str; 2] =
     ["a crash cut a write to them", "more members are missing than the level can make good"];
 
@@ -56,7 +56,7 @@ impl fmt::Display for Catch {
     }
 }
 
-/// What failed, in one line.
+/// The failure, in one line.
 fn headline(story: &str) -> String {
     let story = story.lines().map(str::trim).filter(|line| !line.is_empty());
     let words: Vec<&str> = story.take(2).collect();
@@ -118,7 +118,7 @@ Stops at the first seed, case or operation that fails for the broken engine and 
 one. Without an option: up to 3,000 seeds, or the tool that the table names.
 ";
 
-/// What was asked for.
+/// The command line.
 #[derive(Default)]
 struct Request {
     seeds: Option<std::ops::Range<u64>>,
@@ -156,7 +156,7 @@ pub fn from_environment() -> Option<String> {
     Some(name)
 }
 
-/// The command: `--broken` with what stands behind it.
+/// The command: `--broken` with its arguments.
 pub fn command(words: impl Iterator<Item = String>) -> ExitCode {
     let words: Vec<String> = words.collect();
     if !broken::POSSIBLE {
@@ -189,7 +189,7 @@ pub fn command(words: impl Iterator<Item = String>) -> ExitCode {
     }
 }
 
-/// Asks the tools, in order.
+/// Tries the tools, in order.
 fn hunt(way: Broken, request: Request) -> Option<(Catch, String)> {
     let Request { seeds, checksums, exhaustive, level, sweep } = request;
     let by = way.by().filter(|_| seeds.is_none() && !checksums && !exhaustive && !sweep);
@@ -207,7 +207,7 @@ fn hunt(way: Broken, request: Request) -> Option<(Catch, String)> {
         .or_else(|| sweep.then(|| by_site(way)).flatten())
 }
 
-/// The simulator itself is not built so that its engine can be broken: one that is does the work.
+/// This simulator is built without mutants: it runs one that has them.
 fn again(words: &[String]) -> ExitCode {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let mut command = Command::new(cargo);

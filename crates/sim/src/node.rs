@@ -1,9 +1,9 @@
-//! An array in the world: its members, its life, and what it can lose.
+//! An array in the world: its members, its life, and its possible losses.
 //!
-//! A node is what a host with one array does: makes it out of disks, starts it, stops it, puts it
-//! together again from whatever disks there are. Also here is the *damage budget*: a member may
-//! only be harmed if the level survives it together with everyone who is not well. So in every run
-//! but the overloaded ones, an error that reaches a client is a bug.
+//! A node acts like a host with one array: it creates it from disks, starts it, stops it, and
+//! assembles it from the present disks. Also here is the *damage budget*: a member may be harmed
+//! only if the level tolerates its loss together with all other faulty members. So in every run
+//! except overloaded ones an error to a client is a bug.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -26,7 +26,7 @@ use crate::{check, covered, logged, mark};
 
 /// One array of the world.
 pub struct Node {
-    /// What it is made of.
+    /// Its properties.
     pub shape: Shape,
     /// Its name.
     pub name: String,
@@ -34,17 +34,17 @@ pub struct Node {
     array: RefCell<Option<Array>>,
     /// The tasks that drive the array and that listen to its log.
     tasks: Cell<Option<(TaskId, TaskId)>>,
-    /// Every disk that was ever a member, and is not thrown away, by name.
+    /// Every disk that was ever a member and still exists, by name.
     pub members: RefCell<BTreeMap<String, Rc<dyn Disk>>>,
-    /// Those that were left out of an assembly, and may be there at the next one.
+    /// Disks excluded at an assembly, which may be present at the next one.
     pub away: RefCell<Vec<Rc<SimDisk>>>,
     /// When the host died, the array could do without any member that its level can do without.
     pub may_miss: Cell<bool>,
-    /// Who held a slot or waited when that was looked at last.
+    /// The members and spares at the last inspection.
     last_assigned: RefCell<Vec<String>>,
-    /// Who was ever left out at a start.
+    /// Disks ever excluded at a start.
     pub absent: RefCell<Vec<String>>,
-    /// The number that each member has in the running array, also of those that were lost.
+    /// The number of each member in the running array, including lost ones.
     ids: RefCell<BTreeMap<String, MemberId>>,
     /// Raised when an array has started.
     pub started: io::Signal,
@@ -52,16 +52,15 @@ pub struct Node {
     pub lives: Cell<u64>,
     /// Where the bytes of the last array that ran here lived.
     last_geometry: RefCell<Option<Geometry>>,
-    /// What was not in sync when the array was started, in array space, and a crash was the cause.
+    /// Ranges out of sync at the start, in array space, because of a crash.
     unverified: RefCell<RangeSet>,
-    /// Parity that a crash may have cut was taken for right: nothing more may be lost before the
-    /// array is whole.
+    /// Unverified parity was trusted: no further loss is tolerated before the array is complete.
     pub forced: Cell<bool>,
     /// Parity was in sync once since all of it was known: with a log it is never unverified again.
     proven: Cell<bool>,
-    /// Somebody has gone round the log since, and not every member has a record of ours again.
+    /// Another engine has bypassed the log, and some members have no new record of ours yet.
     spoiled: Cell<bool>,
-    /// The running array has told that it made rows right from its log.
+    /// The running array has reported a replay.
     resolved: Cell<bool>,
     /// The last one died before it did.
     settle_cut: Cell<bool>,
@@ -69,16 +68,16 @@ pub struct Node {
     pub journal: Journal,
 }
 
-/// What an assembly may cost.
+/// The allowed losses of an assembly.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Consent {
     /// Members may be missing.
     Degraded,
-    /// Also where what they held can only be guessed.
+    /// Also where lost blocks can only be guessed.
     Guesses,
 }
 
-/// What an assembly has cost.
+/// The losses of an assembly.
 pub struct Started {
     /// Array ranges that were held by missing members, and not in sync: guesses.
     pub guessed: Vec<Range<u64>>,
@@ -112,7 +111,7 @@ impl Node {
         })
     }
 
-    /// As many shards as there are to be, if the intent log has room for them.
+    /// The requested number of shards, if the intent log has room for them.
     fn host(&self, most_shards: Option<u64>) -> Host {
         let clock: Rc<dyn Clock> = Rc::clone(&self.world.clock) as _;
         let mut host = Host::new(clock);
@@ -217,7 +216,7 @@ impl Node {
         Ok(Started { guessed })
     }
 
-    /// Marks that rows were made right from the log.
+    /// Sets marks for replayed rows.
     fn note_settled(&self) {
         self.resolved.set(true);
         self.world.trace.mark(mark::SETTLED);
@@ -229,7 +228,7 @@ impl Node {
         }
     }
 
-    /// Marks what an assembly tells of stale members.
+    /// Sets marks for stale members reported by an assembly.
     fn mark_note(&self, note: &Note, assembly: &Assembly) {
         match note {
             Note::Stale { events, latest_events, .. } => {
@@ -275,7 +274,7 @@ impl Node {
         let log = self.world.executor.spawn(format!("log of {}", self.name), log);
         self.tasks.set(Some((run, log)));
         *self.array.borrow_mut() = Some(array);
-        // Asking notes who is there.
+        // The query also updates the list of members.
         self.status();
         self.world.tell(|| format!("{}: started", self.name));
         self.started.raise();
@@ -286,8 +285,8 @@ impl Node {
         *self.last_assigned.borrow_mut() = assigned;
     }
 
-    /// Leaves out whoever had no place in the last array that ran here, or in the one that was
-    /// chosen. Not who was merely absent at a start, and is still a member on record.
+    /// Excludes disks without a role in the last array that ran here, or in the chosen one; not
+    /// those merely absent at a start, and still members on record.
     pub fn leave_out_lost(&self) {
         let (last, absent) = (self.last_assigned.borrow(), self.absent.borrow());
         let mut disks = self.sim_disks();
@@ -333,7 +332,7 @@ impl Node {
         status
     }
 
-    /// The number of a member, also of one that was lost.
+    /// The number of a member, including lost ones.
     pub fn id_of(&self, name: &str) -> Option<MemberId> {
         self.ids.borrow().get(name).copied()
     }
@@ -349,7 +348,7 @@ impl Node {
         Ok(id)
     }
 
-    /// Stops the array in order.
+    /// Stops the array cleanly.
     ///
     /// # Errors
     /// As the engine says.
@@ -433,7 +432,7 @@ impl Node {
         unwell.map(|slot| slot.slot).collect()
     }
 
-    /// Slots that are not whole, or whose disk may yet fail.
+    /// Slots out of sync, or whose disk may yet fail.
     pub fn endangered(&self) -> SlotSet {
         self.sick().union(self.unwell())
     }
@@ -448,12 +447,12 @@ impl Node {
         sick.map(|slot| slot.slot).collect()
     }
 
-    /// So many times as slow as this, a disk still answers well before the deadline.
+    /// With this factor of slowness a disk still answers well before the deadline.
     pub fn slowest(&self, latency_us: u64) -> u64 {
         (self.shape.bounds.deadline.as_micros() as u64 / (64 * latency_us)).max(1)
     }
 
-    /// May this slot be harmed without loss of data, but for what a crash has made suspect?
+    /// May this slot be harmed without loss of data, except for unverified blocks after a crash?
     pub fn can_lose(&self, slot: Slot) -> bool {
         let geometry = self.geometry();
         !self.forced.get() && geometry.survives(self.endangered().with(slot))
@@ -464,14 +463,14 @@ impl Node {
         self.status().unsynced_bytes == 0
     }
 
-    /// What is promised of this array when a crash and the loss of a member come together. Closed
-    /// only from when its parity was in sync for the first time.
+    /// The promise for a crash together with a member loss. Closed only after parity was in sync
+    /// for the first time.
     pub fn promise(&self) -> Promise {
         if self.proven.get() { self.shape.promise() } else { Promise::Unverified }
     }
 
-    /// Where the array's own records say that the log tells of all that a crash may have cut, it is
-    /// held to that.
+    /// If the array's own records say that the log covers all rows that a crash may have torn, the
+    /// check requires that.
     pub fn hold_to_record(&self) {
         let slots = covered::slots(&self.sim_disks());
         if logged::vouches(&slots) && self.journal.knows(&slots) {
@@ -480,15 +479,15 @@ impl Node {
         }
     }
 
-    /// Where the journal device was lost together with a member, the array's own records say that
-    /// there is doubt.
+    /// After the loss of the journal device together with a member, the array's own records say
+    /// that parity is unverified.
     pub fn heed_record(&self, disks: &[Rc<SimDisk>]) {
         if self.journal.harmed.get() && !logged::vouches(&covered::slots(disks)) {
             self.spoil_log();
         }
     }
 
-    /// Holds the members of the array, which has died, against what they say is dirty.
+    /// Compares the members of the crashed array with their dirty marks.
     ///
     /// # Errors
     /// The first place that is out of step and not marked.
@@ -497,8 +496,8 @@ impl Node {
         covered::covered(geometry, disks, self.promise(), journal.as_ref())
     }
 
-    /// The log was harmed behind the array's back, or somebody has gone round it: parity is in
-    /// doubt until it is in sync again, and on record on every member.
+    /// The log was damaged or bypassed without the array's knowledge: parity is unverified until it
+    /// is in sync again, and this is recorded on every member.
     pub fn spoil_log(&self) {
         self.proven.set(false);
         self.spoiled.set(true);
@@ -516,7 +515,7 @@ impl Node {
         status.bad_bytes > 0 || all_members(&status).any(|member| member.bad_bytes > 0)
     }
 
-    /// True if every slot is whole and nothing is to be done.
+    /// True if every slot is in sync and no work is left.
     pub fn is_whole(&self) -> bool {
         let status = self.status();
         let whole = |slot: &array::status::SlotStatus| slot.state == SlotState::InSync;
@@ -567,7 +566,7 @@ fn all_members(status: &Status) -> impl Iterator<Item = &MemberStatus> {
     assigned.chain(&status.spares)
 }
 
-/// Tells what happens to an array as it happens.
+/// Prints the events of an array as they happen.
 async fn tell_log(node: Rc<Node>, events: Array) {
     let world = &node.world;
     let mut seen = 0;

@@ -1,7 +1,7 @@
-//! What a run is like: drawn from its seed, printed before it starts.
+//! The properties of a run: drawn from its seed, printed before it starts.
 //!
-//! Each run has only some of the abilities and dangers there are (swarm testing: Groce et al.,
-//! ISSTA 2012): a feature that is always on hides what happens without it.
+//! Each run has only some of the features and faults (swarm testing: Groce et al., ISSTA 2012): a
+//! feature that is always on hides the behaviour without it.
 
 pub mod display;
 
@@ -19,7 +19,7 @@ use crate::keep::Keep;
 use crate::medium::Fill;
 use crate::rng::Rng;
 
-/// What an array is made of and how it is run.
+/// The properties of an array.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Level and parameters.
@@ -36,7 +36,7 @@ pub struct Shape {
     pub consistency: Consistency,
     /// Checksums are kept.
     pub checksums: bool,
-    /// The journal lies on a device of so many bytes; 0: on the members.
+    /// The journal is on a device of this size; 0: on the members.
     pub journal_bytes: u64,
     /// Shards.
     pub shards: usize,
@@ -50,12 +50,11 @@ pub struct Shape {
     pub region_bytes: u64,
 }
 
-/// What the engine promises of a crash that comes together with the loss of a member, on levels
-/// with parity.
+/// The engine's promise for a crash together with a member loss, on levels with parity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Promise {
-    /// What the member held in rows that were being written may be an error, a dirty and degraded
-    /// array may be refused, and an array of arrays may not be asked for more.
+    /// The member's blocks in rows being written may be errors, and a dirty and degraded array may
+    /// be refused. No more may be required of a nested array.
     Unverified,
     /// The write hole is closed: the array starts, and only blocks that were being written when it
     /// died may be lost. With md's partial parity log these may hold anything.
@@ -63,7 +62,7 @@ pub enum Promise {
 }
 
 impl Shape {
-    /// What the engine promises of such an array.
+    /// The engine's promise for such an array.
     pub fn promise(&self) -> Promise {
         if self.consistency.closes_hole() { Promise::Closed } else { Promise::Unverified }
     }
@@ -92,7 +91,7 @@ pub struct Dangers {
     pub replace: u64,
     /// A scrub is started, or stopped.
     pub scrub: u64,
-    /// The array, or what it runs on, stops.
+    /// The array, or its host, stops.
     pub stops: Stops,
     /// A member's store is full.
     pub full: u64,
@@ -104,11 +103,11 @@ pub struct Dangers {
     pub twice: u64,
     /// Several members are away for a while.
     pub burst: u64,
-    /// Bytes rot where a checksum or another copy tells.
+    /// Bytes rot where a checksum or another copy detects it.
     pub rot: u64,
     /// A write is lost or goes astray, and a scrub looks for it.
     pub stray: u64,
-    /// More is lost than the level bears.
+    /// The losses exceed the level's tolerance.
     pub ruin: u64,
     /// Two halves go on apart.
     pub split: u64,
@@ -138,19 +137,19 @@ pub struct Stops {
 pub struct Options {
     /// The seed that all of it comes from.
     pub seed: u64,
-    /// What was not left to the seed.
+    /// The options that were fixed.
     pub wish: Wish,
     /// The array.
     pub outer: Shape,
-    /// If its members are arrays: what these are.
+    /// The properties of its members, if these are arrays.
     pub inner: Option<Shape>,
     /// Bytes of data that each disk has room for, about.
     pub data_bytes: Vec<u64>,
-    /// What a disk is like; its size comes from `data_bytes`.
+    /// The properties of a disk; its size comes from `data_bytes`.
     pub build: Build,
     /// Disks that hold noise all hold the same.
     pub alike: bool,
-    /// Requests under way at once.
+    /// Requests in flight.
     pub clients: usize,
     /// Requests of each client.
     pub requests: usize,
@@ -160,28 +159,28 @@ pub struct Options {
     pub request_sectors: u64,
     /// Requests to one small part of the array, of a hundred.
     pub hot_percent: u64,
-    /// What may happen.
+    /// The possible incidents.
     pub dangers: Dangers,
     /// How often something happens.
     pub incidents: usize,
     /// Nothing but crashes happens while there were more faults than this, as a share of the run.
     pub faults_most: u64,
-    /// How often a member tells lies about a flush.
+    /// The frequency of lying flushes.
     pub lies: usize,
     /// How often the host dies, whatever else happens.
     pub crashes: usize,
-    /// Of what is being written when the power is cut, a sector may hold neither old nor new bytes.
+    /// A sector being written at a power cut may hold neither old nor new bytes.
     pub garbage: bool,
-    /// What of all this is left out, to make a failure short.
+    /// The removed parts, to shorten a failure.
     pub keep: Keep,
 }
 
-/// What the command line fixes; the rest is drawn.
+/// The options fixed by the command line; the others are drawn.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Wish {
     /// Only this level.
     pub level: Option<Level>,
-    /// So many shards.
+    /// The number of shards.
     pub shards: Option<usize>,
     /// Only this cache mode.
     pub cache: Option<CacheMode>,
@@ -191,7 +190,7 @@ pub struct Wish {
     pub checksums: bool,
     /// Arrays with parity have a journal device.
     pub journal: bool,
-    /// More is lost than the level bears, again and again.
+    /// Repeated losses beyond the level's tolerance.
     pub ruins: bool,
 }
 
@@ -201,9 +200,9 @@ pub enum Size {
     /// From next to nothing to a lot, on anything from one disk to arrays of arrays.
     #[default]
     Drawn,
-    /// What speed is measured by: 3 to 8 members, 200 to 2,000 requests of up to 32 KiB, at least 5
-    /// crashes, and at least 30 faults, these crashes among them. Fewer faults, 7 at least, had 6
-    /// seeds of 900: those whose array copies all the time, and bears no loss meanwhile.
+    /// The runs of the speed measurement: 3 to 8 members, 200 to 2,000 requests of up to 32 KiB, at
+    /// least 5 crashes, and at least 30 faults, including these crashes. Six of 900 seeds had fewer
+    /// faults, 7 at least: their arrays copy all the time and tolerate no loss meanwhile.
     Standard,
     /// As much as a run can hold: every danger, many requests, many crashes.
     Full,
@@ -292,7 +291,7 @@ impl Options {
         self.incidents + self.lies + self.crashes
     }
 
-    /// As much as it takes to say what a seed costs.
+    /// Enough for the cost of a seed.
     fn standard(mut self) -> Options {
         let mut rng = Rng::stream(self.seed, "standard", 0);
         let requests = (200.0 * 10f64.powf(rng.below(1000) as f64 / 1000.0)) as usize;
@@ -302,15 +301,15 @@ impl Options {
         self.crashes = 5;
         let dangers = &mut self.dangers;
         (dangers.stops.kill, dangers.stops.cut) = (0, 0);
-        // An array bears so many faults only if it is made whole in between, again and again.
+        // An array tolerates that many faults only if it heals in between, again and again.
         (dangers.gone, dangers.unreadable) = (8, 8);
         (dangers.spare, dangers.readd) = (4, 6);
-        // What takes its time keeps it from that: members that stay slow most of all.
+        // Slow operations prevent that: persistently slow members most of all.
         dangers.slow = 0;
         dangers.replace = dangers.replace.min(1);
         dangers.scrub = dangers.scrub.min(1);
         if matches!(self.outer.layout.level(), Level::Linear | Level::Raid0) {
-            // Here any loss is more than the level bears.
+            // Here any loss exceeds the level's tolerance.
             dangers.ruin = 10;
         }
         self
@@ -328,7 +327,7 @@ impl Options {
     }
 }
 
-/// Of a standard run: so many faults, and nothing more of its own. The last ones may come too late.
+/// A standard run: this many faults, and no others. The last ones may come too late.
 const STANDARD_FAULTS: u64 = 34;
 
 const LEVELS: [(u64, Level); 8] = [
@@ -342,7 +341,7 @@ const LEVELS: [(u64, Level); 8] = [
     (8, Level::Raid35),
 ];
 
-/// The array of the clients, and what its members are if they are arrays.
+/// The array of the clients, and the properties of its members if these are arrays.
 fn draw_shapes(rng: &mut Rng, wish: Wish) -> (Shape, Option<Shape>) {
     let level = wish.level.unwrap_or_else(|| rng.weighted(&LEVELS));
     let sized = wish.size != Size::Drawn;
@@ -403,7 +402,7 @@ fn draw_shape(rng: &mut Rng, level: Level, members_max: u64) -> Shape {
     }
 }
 
-/// From so many members on an array is wide. Linux keeps a PPL for no more.
+/// From this many members on an array is wide. Linux supports PPL for no more.
 const WIDE: usize = 64;
 /// Members of wide arrays: on both sides of 64 data slots, and the most that there can be.
 const WIDE_MEMBERS: [usize; 7] = [WIDE, 65, 66, 67, 70, 100, layout::MAX_SLOTS];
@@ -493,8 +492,8 @@ fn draw_journal(rng: &mut Rng, shape: &mut Shape, nested: bool) -> bool {
     true
 }
 
-/// md's partial parity log, from a stream of its own. What it leaves as a guess would be one for an
-/// array above too, which knows nothing of it.
+/// md's partial parity log, from its own stream. Its possible garbage would also affect an outer
+/// array, which cannot detect it.
 fn draw_ppl(rng: &mut Rng, shape: &mut Shape) {
     if matches!(shape.layout, Layout::Raid5(_)) && rng.percent(25) {
         shape.consistency = Consistency::Ppl;

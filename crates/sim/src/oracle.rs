@@ -1,4 +1,4 @@
-//! What a read may return.
+//! The values that a read may return.
 //!
 //! The array is a register per 512-byte sector. The oracle keeps for each sector the *candidates*:
 //! the values that it may hold, each with the time in which its write took effect.
@@ -18,7 +18,7 @@
 //! - A read that sees a value whose write had ended fixes it: candidates that could only have come
 //!   before are superseded. So what recovery has returned once stays so (I4 of the fault model).
 //!
-//! What a crash does to this is in `oracle/crash.rs`.
+//! `oracle/crash.rs` covers crashes.
 //!
 //! Time here is a counter of calls: every begin and end is a moment of its own.
 
@@ -37,7 +37,7 @@ const OPEN: u64 = u64::MAX;
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     value: Held,
-    /// When its effect was over; [`OPEN`] while it is under way.
+    /// The end of its effect; [`OPEN`] while it is in flight.
     ended: u64,
     /// When it was superseded; [`OPEN`] while it may still be there.
     superseded: u64,
@@ -48,13 +48,13 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// What a read that ended now has found where anything may be since then.
+    /// The value found by a read that ended now, where any value is possible since then.
     fn read(value: Value, (since, now): (u64, u64)) -> Candidate {
         let value = Held::Known(value);
         Candidate { value, ended: since, superseded: OPEN, buried: false, write: now }
     }
 
-    /// It is there, and it is this.
+    /// Known, with this value.
     fn is_just(&self, value: Value) -> bool {
         self.superseded == OPEN && self.value == Held::Known(value)
     }
@@ -68,10 +68,10 @@ impl Candidate {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Held {
     Known(Value),
-    /// Anything, but always the same: the first read tells.
+    /// Arbitrary, but stable: the first read fixes it.
     Unknown,
-    /// The same, of a discard without a promise: what was there may still lie in a cache, so that
-    /// what is read is as durable as a write that is as old as the read.
+    /// The same, of a discard without a promise: the old content may still be in a cache, so that
+    /// the value read is only as durable as a write of the read's age.
     Discarded,
 }
 
@@ -81,7 +81,7 @@ impl Held {
     }
 }
 
-/// A request that is under way.
+/// A request in flight.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Request(u64);
 
@@ -92,7 +92,7 @@ struct Under {
     begun: u64,
 }
 
-/// What a write puts into its sectors.
+/// The content that a write gives its sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Put {
     /// The pattern of the write.
@@ -103,14 +103,14 @@ pub enum Put {
     Anything,
 }
 
-/// A sector that was read and should not have held what it did.
+/// A sector with a forbidden value.
 #[derive(Debug)]
 pub struct Violation {
     /// The sector, in array space.
     pub sector: u64,
-    /// What was read.
+    /// The value read.
     pub seen: Value,
-    /// What might have been.
+    /// The allowed values.
     pub allowed: Vec<String>,
 }
 
@@ -125,22 +125,22 @@ impl std::fmt::Display for Violation {
 
 /// The oracle of one array.
 pub struct Oracle {
-    /// The candidates of each sector; none where nothing has happened yet: `first` is there.
+    /// The candidates of each sector; empty for an untouched sector, which has `first`.
     sectors: Vec<Vec<Candidate>>,
     first: Candidate,
     now: u64,
     writes: BTreeMap<Request, Under>,
     reads: BTreeMap<Request, Under>,
-    /// What is acknowledged and not flushed may be gone after a crash.
+    /// Acknowledged, unflushed data may be lost in a crash.
     forgetful: bool,
-    /// What ended by then is on the members, and no crash takes it from them: when caches were last
-    /// emptied.
+    /// Effects that ended by then are on the members, safe from any crash: the caches were emptied
+    /// then.
     stable: u64,
-    /// What was superseded before is buried: when the last flush that was answered began.
+    /// Values superseded before are final: the last answered flush began then.
     flushed: u64,
-    /// Sectors that may hold anything do not settle yet.
+    /// Sectors with arbitrary content are not fixed yet.
     loose: bool,
-    /// Sectors of a block: what a crash cuts is known by blocks.
+    /// Sectors of a block: a crash's losses are known by block.
     block: u64,
     /// Sectors of blocks that were cut by a crash, until the array has said that they are right.
     torn: BTreeSet<u64>,
@@ -148,11 +148,11 @@ pub struct Oracle {
     lost: BTreeMap<u64, Lost>,
     /// When the host died last.
     died: u64,
-    /// What was written before has been put right since.
+    /// Earlier writes have been corrected since.
     resolved: u64,
 }
 
-/// A sector that may be an error in place of what it held.
+/// A sector that may be an error.
 #[derive(Clone, Copy, Debug)]
 struct Lost {
     /// Until when: [`OPEN`] until it is known again.
@@ -165,14 +165,14 @@ impl Lost {
     const NOW: Lost = Lost { until: OPEN, fleeting: false };
 }
 
-/// A sector that is written has so many candidates, most times.
+/// A written sector usually has this many candidates.
 const USUAL: usize = 4;
 
-/// What a crash cuts is known by blocks of 4 KiB of a chunk.
+/// A crash's losses are known by blocks of 4 KiB of a chunk.
 const BLOCK_BYTES: u64 = 4096;
 
 impl Oracle {
-    /// An array of `bytes` that holds zeros, or something that nobody knows.
+    /// An array of `bytes` that holds zeros, or unknown content.
     pub fn new(bytes: u64, zeros: bool) -> Oracle {
         let value = if zeros { Held::Known(Value::ZERO) } else { Held::Unknown };
         let first = Candidate { value, ended: 0, superseded: OPEN, buried: false, write: 0 };
@@ -202,18 +202,18 @@ impl Oracle {
         self.block = most.min(BLOCK_BYTES) / SECTOR;
     }
 
-    /// Says whether a crash may take back what was acknowledged and not flushed.
+    /// Sets whether a crash may lose acknowledged, unflushed data.
     pub fn set_forgetful(&mut self, forgetful: bool) {
         self.forgetful = forgetful;
     }
 
-    /// What a sector may hold.
+    /// The candidates of a sector.
     fn of(&self, sector: u64) -> &[Candidate] {
         let candidates = &self.sectors[sector as usize];
         if candidates.is_empty() { std::slice::from_ref(&self.first) } else { candidates }
     }
 
-    /// What a sector may hold, to be changed.
+    /// The candidates of a sector, mutable.
     fn at(&mut self, sector: u64) -> &mut Vec<Candidate> {
         let candidates = &mut self.sectors[sector as usize];
         if candidates.is_empty() {
@@ -309,8 +309,8 @@ impl Oracle {
         }
     }
 
-    /// The array is whole and in sync: from now on the first read of a sector that may hold
-    /// anything settles it.
+    /// The array is complete and in sync: from now on the first read of a sector with arbitrary
+    /// content fixes it.
     pub fn tighten(&mut self) {
         self.loose = false;
     }
@@ -320,12 +320,12 @@ impl Oracle {
         self.tick()
     }
 
-    /// A flush that began then was answered: what was acknowledged before is durable.
+    /// A flush that began then was answered: data acknowledged before is durable.
     pub fn flushed(&mut self, begun: u64) {
         self.flushed = self.flushed.max(begun);
     }
 
-    /// The array was stopped in order: all that was acknowledged is durable.
+    /// The array was stopped cleanly: all acknowledged data is durable.
     pub fn keep_all(&mut self) {
         let now = self.flush();
         self.flushed(now);
@@ -344,7 +344,7 @@ impl Oracle {
     /// A read has returned these bytes, one after the other: of whole sectors each.
     ///
     /// # Errors
-    /// The first sector that may not hold what was read.
+    /// The first sector whose value is not allowed.
     pub fn check<'a>(
         &mut self,
         request: Request,
@@ -354,7 +354,7 @@ impl Oracle {
         self.check_values(request, sectors.map(Value::read))
     }
 
-    /// A read has told that these bytes are zeros.
+    /// A read has reported these bytes as zeros.
     ///
     /// # Errors
     /// As [`Oracle::check`].
@@ -395,20 +395,19 @@ impl Oracle {
         self.reads.remove(&request);
     }
 
-    /// When the oldest read under way began: nothing that ended later may be forgotten.
+    /// The start of the oldest read in flight: later endings must be kept.
     fn oldest_read(&self) -> u64 {
         self.reads.first_key_value().map_or(self.now, |(_, under)| under.begun)
     }
 }
 
-/// Lets go of candidates that no read under way, and none after a crash, can see.
+/// Drops candidates that no read in flight, and none after a crash, can see.
 fn forget(candidates: &mut Vec<Candidate>, oldest_read: u64, flushed: u64) {
     candidates.retain(|c| c.superseded >= oldest_read || !c.is_buried(flushed));
     assert!(!candidates.is_empty(), "something is there");
 }
 
-/// Takes in that a read from `begun` to `now` saw a value. What ended up to `kept` is on the
-/// members.
+/// A read from `begun` to `now` saw a value. Effects that ended up to `kept` are on the members.
 fn settle(
     candidates: &mut Vec<Candidate>,
     seen: Value,
@@ -438,7 +437,7 @@ fn settle(
             if ended >= begun {
                 (ended, write)
             } else {
-                // What a write has superseded since the read began is so under any name.
+                // A value superseded since the read began stays so under any name.
                 let Candidate { superseded, buried, .. } = *candidate;
                 // Reads that began before may still have seen something else.
                 candidate.superseded = candidate.superseded.min(now);

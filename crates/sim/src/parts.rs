@@ -1,4 +1,4 @@
-//! What the bytes of a member are: superblock, bitmap, log, data, parity.
+//! The meaning of a member's bytes: superblock, bitmap, log, data, parity.
 //!
 //! Made from a member's own superblock when a crash or a rot wants to choose by it. Owns nothing of
 //! the array; a disk that no superblock can be read from is all `Other`.
@@ -28,7 +28,7 @@ impl Parts {
         Parts { map, log, assignment }
     }
 
-    /// What lies at this offset.
+    /// The part at this offset.
     pub fn at(&self, offset: u64) -> Part {
         let Some(map) = &self.map else { return Part::Other };
         let within = |range: &Option<Range<u64>>| {

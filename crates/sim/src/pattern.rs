@@ -1,17 +1,17 @@
-//! What sectors hold, as one number each.
+//! The content of sectors, as one number each.
 //!
 //! Every sector that a test writes is filled with a pattern grown from its *value*: the number of
-//! the write and the address of the sector. So a sector from another place, or from another time,
-//! or half of one, is told from the right one; and an oracle needs eight bytes for each sector.
+//! the write and the address of the sector. So a misplaced, old or torn sector differs from the
+//! right one, and an oracle needs eight bytes for each sector.
 
 use crate::medium::SECTOR;
 use crate::rng::mix;
 
-/// What a sector holds.
+/// The content of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Value(u64);
 
-/// The top bit tells noise from what a test has written.
+/// The top bit distinguishes noise from test data.
 const NOISE: u64 = 1 << 63;
 
 /// Words of a sector.
@@ -24,13 +24,13 @@ impl Value {
     /// All zeros.
     pub const ZERO: Value = Value(0);
 
-    /// What write number `write` puts into this sector: 1 ≤ write < 2³¹.
+    /// The value of write number `write` in this sector: 1 ≤ write < 2³¹.
     pub fn of(write: u64, sector: u64) -> Value {
         assert!(write > 0 && write < 1 << 31 && sector < 1 << 32, "numbers stay small");
         Value(write << 32 | sector)
     }
 
-    /// What these bytes of one sector are: a pattern, zeros, or noise.
+    /// The kind of one sector's bytes: a pattern, zeros, or noise.
     ///
     /// # Panics
     /// If these are not the bytes of one sector.
@@ -48,9 +48,9 @@ impl Value {
         Value(mix(checksum) | NOISE)
     }
 
-    /// The words of a sector after its first, which is the value itself. Odd factors: other values
-    /// give other words, in every place of the sector. Sums and shifts only, and no word waits for
-    /// a comparison: this is what a simulator does most.
+    /// The words of a sector after its first, which is the value itself. Odd factors: different
+    /// values give different words, in every place of the sector. Sums and shifts only, without
+    /// dependent comparisons: this is a simulator's most frequent operation.
     fn words(self) -> impl Iterator<Item = u64> {
         let mut word = if self == Value::ZERO { 0 } else { (self.0 ^ STEP).wrapping_mul(STEP) };
         let twice = word << 1;

@@ -1,4 +1,4 @@
-//! md's partial parity log, read from behind: which rows it tells of, and how it has been used.
+//! md's partial parity log, parsed independently: its rows, and its correct use.
 //!
 //! As [`crate::logged`], by a few lines of its own, as `docs/format.md` has it.
 //!
@@ -65,7 +65,7 @@ pub fn has_wrapped(member: &Raw) -> bool {
     read(member).is_some_and(|(first, _)| first > 1)
 }
 
-/// The rows that these members' newest units tell of: by stripe, ranges of the chunk.
+/// The rows in these members' newest units: by stripe, ranges of the chunk.
 pub fn rows<'a>(
     geometry: &Geometry,
     members: impl Iterator<Item = &'a Raw>,

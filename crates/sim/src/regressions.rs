@@ -1,12 +1,12 @@
-//! Every seed that ever failed, with what it found: `seeds.txt` beside the sources.
+//! Every seed that ever failed, with its cause: `seeds.txt` beside the sources.
 //!
-//! What a seed does changes with what is drawn from it; a list of them is kept all the same: it is
-//! short, and whoever has failed once is a good place to look again.
+//! A seed's run changes with the code that draws from it. The list is kept all the same: it is
+//! short, and a former failure is a good place to look again.
 
-/// The list: `SEED [OPTIONS] # what it found`.
+/// The list: `SEED [OPTIONS] # cause`.
 const LIST: &str = include_str!("../seeds.txt");
 
-/// The command line of each, without what it found.
+/// The command line of each, without its cause.
 pub fn all() -> impl Iterator<Item = Vec<String>> {
     let lines = LIST.lines().map(|line| line.split('#').next().unwrap_or_default());
     let words = lines.map(|line| line.split_whitespace().map(str::to_string).collect::<Vec<_>>());

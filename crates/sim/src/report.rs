@@ -1,11 +1,11 @@
-//! What people see: what was run, and a failure with its place.
+//! Output for people: the command, and a failure with its place.
 
 use std::any::Any;
 use std::cell::RefCell;
 use std::panic;
 use std::sync::Once;
 
-/// At the end of a commit that is not what this was built from: something was changed since.
+/// Suffix of a commit with local changes.
 pub const DIRTY: &str = "-dirty";
 
 /// The commit that this was built from.
@@ -14,7 +14,7 @@ pub const COMMIT: &str = match option_env!("PARAPET_COMMIT") {
     None => "unknown",
 };
 
-/// What stands above everything that is run: a seed means nothing without it.
+/// Printed before every run: a seed is meaningless without it.
 pub fn head() -> String {
     format!("parapet {}, commit {COMMIT}", env!("CARGO_PKG_VERSION"))
 }
@@ -23,7 +23,7 @@ thread_local! {
     static PLACE: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
-/// Makes panics silent, and remembers where they were: a run that fails is reported once, in order.
+/// Silences panics and records their places: a failing run is reported once, in order.
 fn listen() {
     static LISTENING: Once = Once::new();
     LISTENING.call_once(|| {
@@ -34,7 +34,7 @@ fn listen() {
     });
 }
 
-/// Runs something that may panic; gives what it said and where.
+/// Runs code that may panic; returns its message and place.
 pub fn caught(run: impl FnOnce() -> Result<(), Box<dyn Any + Send>>) -> Option<String> {
     listen();
     let payload = run().err()?;

@@ -1,8 +1,8 @@
 //! Random numbers that are the same each time.
 //!
 //! Owns one generator per *stream*: a name and a number under the seed of the run. Every component
-//! draws from streams of its own, so taking one request or one incident away does not reshuffle the
-//! rest: what is left of a failing run stays the run that failed.
+//! draws from its own streams, so removing one request or incident does not change the rest: the
+//! remaining run still fails.
 //!
 //! Invariant: equal seeds, names and numbers give equal streams; nothing else goes in.
 
@@ -54,7 +54,7 @@ impl Rng {
         low + self.below(high - low + 1)
     }
 
-    /// True in so many of a hundred cases.
+    /// True in this many of a hundred cases.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }

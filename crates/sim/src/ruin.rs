@@ -1,4 +1,4 @@
-//! More is lost than the level bears: what can still be had must be right, the rest is an error.
+//! Losses beyond the level's tolerance: remaining data must be right, the rest returns errors.
 //!
 //! ```text
 //!   quiet, whole ──▶ spoil ──▶ read block by block ──▶ lift the damage ──▶ all is there again
@@ -9,8 +9,8 @@
 //!                           what the rebuild could not recover stays an error until it is written
 //! ```
 //!
-//! Owns the atlas: which sectors of which slots cannot be read now, kept apart from the truth,
-//! which the damage lies over and never changes.
+//! Owns the atlas: the unreadable sectors of each slot, separate from the true content, which
+//! damage never changes.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -29,13 +29,13 @@ use crate::parts::Parts;
 use crate::rng::Rng;
 use crate::workload::{Kind, Request};
 
-/// What cannot be read of an array's members.
+/// The unreadable parts of an array's members.
 #[derive(Default)]
 pub struct Atlas {
     /// Slots whose member does not answer.
     pub gone: SlotSet,
-    /// Blocks of 4 KiB with sectors that cannot be read, by slot, counted from the start of the
-    /// member's data: nobody is asked to put a block together from parts of its copies.
+    /// 4 KiB blocks with unreadable sectors, by slot, counted from the start of the member's data:
+    /// the engine need not combine a block from parts of its copies.
     pub unreadable: BTreeSet<(usize, u64)>,
 }
 
@@ -79,7 +79,7 @@ impl Atlas {
 }
 
 impl Director {
-    /// Spoils more than the level bears, looks at what is left, and lifts the damage.
+    /// Damages more than the level tolerates, checks the remaining data, and lifts the damage.
     pub(crate) async fn ruin(self: &Rc<Self>, chance: u64) {
         let node = &Rc::clone(&self.nodes[0]);
         if self.nodes.len() > 1 {
@@ -96,7 +96,7 @@ impl Director {
             self.stage.overloaded.set(true);
             let rebuild = Rng::stream(chance, "ruined rebuild", 0).percent(rebuild)
                 && node.geometry().family() == Family::Parity
-                // With md's log what was being written beside a loss may be anything.
+                // With md's log a block being written beside a loss may be garbage.
                 && node.shape.consistency != Consistency::Ppl;
             match (gone, rebuild) {
                 (true, _) => self.ruin_members(node, &mut rng).await,
@@ -115,8 +115,8 @@ impl Director {
         node.sim_disks().iter().for_each(|disk| disk.heal());
     }
 
-    /// A rebuild meets such sectors, and then they can be read again: what it could not recover is
-    /// on the list of bad blocks of the new member, beside rows of which nothing else is missing.
+    /// A rebuild meets such sectors, and then they become readable again: blocks that it could not
+    /// recover are on the new member's bad-block list, in rows that lack nothing else.
     async fn ruin_rebuild(&self, node: &Rc<Node>, rng: &mut Rng) {
         let geometry = node.geometry();
         let slot = Slot::new(rng.below(geometry.slots() as u64) as usize);
@@ -149,7 +149,7 @@ impl Director {
         node.sim_disks().iter().for_each(|disk| disk.heal());
     }
 
-    /// One member more is gone than the level bears.
+    /// One more member is lost than the level tolerates.
     async fn ruin_members(self: &Rc<Self>, node: &Rc<Node>, rng: &mut Rng) {
         let geometry = node.geometry();
         let mut slots: Vec<Slot> = (0..geometry.slots()).map(Slot::new).collect();
@@ -176,7 +176,7 @@ impl Director {
         .await;
     }
 
-    /// Reads block by block: what must be readable is read.
+    /// Reads block by block: readable blocks must be read.
     async fn look_at_ruins(&self, node: &Rc<Node>) {
         let (geometry, atlas) = (node.geometry(), Atlas::of(node));
         let sectors = geometry.capacity() / SECTOR;

@@ -1,4 +1,4 @@
-//! One run: an array is made, used while things go wrong, healed, and held against the oracle.
+//! One run: an array is created, used under faults, healed, and compared with the oracle.
 //!
 //! ```text
 //!   make ── load, incidents ── heal ── scrub, read all ── stop ── look ── assemble, read all
@@ -32,15 +32,15 @@ use crate::world::World;
 
 /// How a run ended.
 pub struct Ending {
-    /// What was violated, if anything.
+    /// The violation, if any.
     pub failure: Option<String>,
-    /// What happened.
+    /// The history.
     pub trace: Trace,
     /// Virtual time at the end, in nanoseconds.
     pub nanos: u64,
 }
 
-/// Room on each disk before its data: what `create` reserves, and some.
+/// Space on each disk before its data: the part that `create` reserves, and some.
 pub const RESERVED: u64 = 4 << 20;
 
 /// Virtual time within which an array must be whole once faults have stopped.
@@ -66,7 +66,7 @@ pub fn run_with(options: Options, telling: Telling) -> Ending {
     Ending { failure, trace: world.trace.clone(), nanos }
 }
 
-/// What disks have under way: told when a run hangs.
+/// Operations in flight on the disks: printed when a run hangs.
 fn in_flight(world: &World) -> String {
     let busy = world.disks().into_iter().filter(|disk| disk.in_flight() > 0);
     let busy = busy.map(|disk| format!("{} has {} under way", disk.name, disk.in_flight()));
@@ -139,12 +139,12 @@ pub async fn make(world: &World, options: &Options) -> Vec<Rc<Node>> {
     nodes
 }
 
-/// What the arrays that are made of disks are like.
+/// The properties of arrays made of disks.
 fn lowest(options: &Options) -> &Shape {
     options.inner.as_ref().unwrap_or(&options.outer)
 }
 
-/// This disk with room for so much data.
+/// This disk with room for this much data.
 fn sized(build: Build, data_bytes: u64, shape: &Shape) -> Build {
     let generous = RESERVED + data_bytes;
     let map = ByteMap::for_new_member(generous, shape.chunk_bytes, shape.version);
@@ -169,7 +169,7 @@ async fn load(
     let drawn: Vec<Vec<workload::Request>> = (0..options.clients)
         .map(|number| workload::draw(options, number as u64, capacity, stripe))
         .collect();
-    // Incidents come after a share of these: of what is left, where some are cut away.
+    // Incidents come after a share of these: of the remaining ones, in a shortened run.
     let requests = drawn.iter().map(Vec::len).sum::<usize>() as u64;
     let has_unverified = options.dangers.unverified > 0;
     let (stage_of, nodes) = (Rc::clone(stage), nodes.to_vec());
@@ -208,7 +208,7 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
     world.tell(|| "HEAL".into());
     let until = world.clock.now().0 + HEAL_MICROS * 1000;
     world.disks().iter().for_each(|disk| disk.heal());
-    // What went wrong just now is noticed by then.
+    // The last fault is noticed by then.
     let deadlines = nodes.iter().map(|node| node.shape.bounds.deadline.as_micros() as u64);
     world.pause(2 * deadlines.max().unwrap_or(0)).await;
     let most = options.data_bytes.iter().max().copied().unwrap_or(0);
@@ -251,12 +251,12 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
     resolve_unverified(stage).await;
 }
 
-/// What a crash and a loss have made an error is one until it is written anew.
+/// A block that a crash and a loss have made an error stays one until it is rewritten.
 async fn resolve_unverified(stage: &Rc<Stage>) {
     let lost: Vec<u64> = stage.oracle.borrow().lost().collect();
     let geometry = stage.node.geometry();
     if geometry.family() == Family::Parity {
-        // A row that has lost a block has no parity either: what it lost later is an error, too.
+        // A row with a lost block has no parity either: later losses are errors, too.
         let stripe = geometry.stripe_bytes();
         let mut doubted = stage.doubted.borrow_mut();
         for start in lost.iter().map(|sector| sector * SECTOR / stripe * stripe) {
@@ -293,7 +293,7 @@ async fn resolve_unverified(stage: &Rc<Stage>) {
     }
 }
 
-/// A whole array has nothing to find, and reads as it should. Gives what it reads as.
+/// A complete array has no mismatch, and its content is right. Returns the content.
 pub async fn converged(stage: &Rc<Stage>, nodes: &[Rc<Node>]) -> Vec<u8> {
     let world = &stage.world;
     for node in nodes {

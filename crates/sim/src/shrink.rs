@@ -1,4 +1,4 @@
-//! From a run that fails to a short one that fails alike.
+//! From a failing run to a short one with the same failure.
 //!
 //! ```text
 //!   fewer members, the fewest first ──▶ fewer requests and incidents ──▶ smaller disks
@@ -6,10 +6,10 @@
 //!        └────────────────── again, until nothing can go ◀──────────────────┘
 //! ```
 //!
-//! Of requests and incidents halves are left out, then quarters and so on until no single one can
-//! go (delta debugging, *ddmin*: Zeller, Hildebrandt 2002). Members come first: while much still
-//! happens, some of it hits the one that matters, whatever its number. Where the story stays long,
-//! they come second, and the shorter story is told.
+//! Halves of the requests and incidents are removed, then quarters and so on until no single one
+//! can be removed (delta debugging, *ddmin*: Zeller, Hildebrandt 2002). Members come first: with
+//! many events, some still hit the relevant member, whatever its number. If the story stays long,
+//! they come second, and the shorter story is printed.
 
 use crate::keep::{Choice, Keep};
 use crate::options::{Options, Shape, Wish};
@@ -22,7 +22,7 @@ const WRONG_BYTES: &str = " reads as ";
 const RUNS_MAX: usize = 2000;
 /// Requests and incidents of a story that need no other one.
 const SHORT: usize = 12;
-/// Disks are halved no more often.
+/// Limit on halvings of disks.
 const HALVINGS_MAX: u32 = 4;
 
 /// The shortest run found that fails as this seed does; `None` if it does not fail.
@@ -45,7 +45,7 @@ pub fn shrink(seed: u64, wish: Wish) -> Option<Keep> {
     Some(if parts(&second) < parts(&first) { second } else { first })
 }
 
-/// What a run has come down to, for people.
+/// A shrunk run, for people.
 pub fn sizes(whole: &Options, short: &Options) -> String {
     let (all, left) = (whole.keep.counts(whole), short.keep.counts(short));
     let disks = |options: &Options| (options.data_bytes.len(), options.data_bytes.iter().sum());
@@ -61,7 +61,7 @@ pub fn sizes(whole: &Options, short: &Options) -> String {
     )
 }
 
-/// How so much of a run fails.
+/// The failure of a shortened run.
 fn failure(whole: &Options, keep: &Keep) -> Option<String> {
     let options = whole.clone().kept(keep.clone()).ok()?;
     scenario::run_with(options, Telling::Nothing).failure.map(|failure| kind(&failure))
@@ -94,7 +94,7 @@ impl Search {
         self.runs <= RUNS_MAX && failure(&self.whole, keep).as_ref() == Some(&self.wanted)
     }
 
-    /// As few members as will do: of the clients' array, then of those that it is made of.
+    /// The minimum of members: of the clients' array, then of its inner arrays.
     fn fewer_members(&mut self, mut keep: Keep) -> Keep {
         let smaller = |count: &usize, now: Option<usize>| now.is_none_or(|now| *count < now);
         let mut counts = self.whole.outer.fewer();
@@ -117,7 +117,7 @@ impl Search {
         keep
     }
 
-    /// Requests and incidents none of which can be left out.
+    /// A minimal set of requests and incidents.
     fn fewer_parts(&mut self, keep: Keep) -> Keep {
         let (clients, requests) = (self.whole.clients, self.whole.requests);
         let requests = (0..clients).flat_map(|client| (0..requests).map(move |at| (client, at)));
@@ -145,8 +145,8 @@ impl Search {
     }
 }
 
-/// What kind of failure it is: wrong bytes, whoever reads them and whatever they are instead; else
-/// its first line, as far as no list begins, without its numbers.
+/// The kind of a failure: wrong bytes, whatever the reader and the bytes; else its first line, up
+/// to a list, without numbers.
 fn kind(failure: &str) -> String {
     let line = failure.lines().next().unwrap_or_default();
     if line.contains(WRONG_BYTES) {
@@ -156,8 +156,8 @@ fn kind(failure: &str) -> String {
     line.chars().filter(|char| !char.is_ascii_hexdigit()).collect()
 }
 
-/// The fewest of these with which it still fails, as far as leaving out can tell: of the answer no
-/// single one can be left out. Everything together is taken to fail.
+/// The minimal subset that still fails, by removals: no single one of the result can be removed.
+/// The full set must fail.
 pub fn ddmin<T: Copy>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut size = items.len().div_ceil(2);
     while size > 0 {
@@ -165,7 +165,7 @@ pub fn ddmin<T: Copy>(mut items: Vec<T>, mut fails: impl FnMut(&[T]) -> bool) ->
         while start < items.len() {
             let end = (start + size).min(items.len());
             let rest = [&items[..start], &items[end..]].concat();
-            // What comes after a piece that can go is next: nothing is tried twice in a round.
+            // The piece after a removable one is next: nothing is tried twice in a round.
             if fails(&rest) {
                 items = rest;
             } else {

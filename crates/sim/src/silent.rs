@@ -1,9 +1,9 @@
-//! Damage that no error tells of: rot, lost writes, misdirected writes.
+//! Silent damage: rot, lost writes, misdirected writes.
 //!
-//! Owns the incidents that spoil bytes behind the back of the array, each only where something can
-//! tell: superblocks have checksums, bitmaps have copies, and where checksums are kept all is read
-//! at once, and right. Without them a scrub finds the culprit of data with two redundancies (RAID
-//! 6, three copies), and clients hold back until it has.
+//! Owns the incidents that corrupt bytes without the array's knowledge, each only where detection
+//! is possible: superblocks have checksums, bitmaps have copies, and in arrays with checksums every
+//! read is verified. Without checksums a scrub finds the wrong member with two redundancies (RAID
+//! 6, three copies), and clients pause until it has.
 //!
 //! ```text
 //!   quiet, whole ──▶ spoil one member ──▶ scrub and repair ──▶ check: nothing more to find
@@ -27,7 +27,7 @@ use crate::parts::Parts;
 use crate::rng::Rng;
 use crate::workload::{Kind, Request};
 
-/// What rots.
+/// The corrupted part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rot {
     /// Data or parity.
@@ -158,10 +158,10 @@ impl Director {
         self.find_and_repair(node, slot).await;
     }
 
-    /// Can somebody tell who is wrong here, of all members? Where a crash and a loss have left
-    /// blocks that are errors, a row has less redundancy than the level gives, or none: without
-    /// checksums a block that is wrong there is read as it is, and so it is with them after a crash
-    /// without a log, or of a degraded array, when regions are checksummed anew.
+    /// Can the wrong member be identified here? Where a crash and a loss have left errors, a row
+    /// has less redundancy than its level, or none. Without checksums a wrong block there is
+    /// returned as stored. With checksums the same holds after a crash without a log, or of a
+    /// degraded array, when regions are checksummed again.
     fn can_tell(&self, node: &Node, member_offset: u64, len: u64) -> bool {
         let geometry = node.geometry();
         let kept = node.shape.checksums && node.shape.consistency.closes_hole();
@@ -173,7 +173,7 @@ impl Director {
         !self.stage.doubted.borrow().overlaps(stripe(member_offset)..end)
     }
 
-    /// A scrub repairs what is wrong in this slot, and the next one finds nothing.
+    /// A scrub repairs the errors in this slot, and the next one finds nothing.
     pub(crate) async fn find_and_repair(&self, node: &Rc<Node>, slot: Slot) {
         for repair in [true, false] {
             let Some(report) = self.scrubbed(node, repair).await else { return };
@@ -207,7 +207,7 @@ impl Director {
         panic!("{}: a scrub does not end", node.name);
     }
 
-    /// While the array is stopped, the superblock of one member rots, or what lies in its private
+    /// While the array is stopped, the superblock of one member rots, or a part of its private
     /// area.
     async fn rot_at_rest(
         &self,
@@ -238,12 +238,12 @@ impl Director {
         self.assemble(node).await;
         self.read_all(node).await;
         if rot == Rot::Table && self.calm(node).await {
-            // Copies that nobody has read have their damage still.
+            // Unread copies still have their damage.
             self.find_and_repair(node, slot).await;
         }
     }
 
-    /// Reads everything: it must be right, whatever has rotted, where checksums tell.
+    /// Reads everything: it must be right despite the rot, where checksums detect it.
     async fn read_all(&self, node: &Rc<Node>) {
         if !node.shape.checksums {
             return;
@@ -260,7 +260,7 @@ impl Director {
     async fn rot_bitmap(self: &Rc<Self>, node: &Rc<Node>, disk: &Rc<SimDisk>, rng: &mut Rng) {
         let geometry = node.geometry();
         let Some(range) = Parts::of(disk, None).range(Part::Bitmap) else { return };
-        // Something is under way.
+        // An operation is in flight.
         let sectors = geometry.capacity() / SECTOR;
         let write =
             |sector| Request { kind: Kind::Write(1), sector, count: 1, fua: false, pause: 0 };
@@ -301,12 +301,12 @@ fn member_offset(node: &Node, offset: u64) -> u64 {
     geometry.stripe(stripe).member_offset() + within
 }
 
-/// True if a scrub can tell who is wrong: by the checksums, or as [`outvotes`].
+/// True if a scrub can identify the wrong member: by the checksums, or as [`outvotes`].
 pub fn locates(node: &Node) -> bool {
     node.shape.checksums || outvotes(node)
 }
 
-/// True if redundancy alone tells who is wrong.
+/// True if redundancy alone identifies the wrong member.
 pub fn outvotes(node: &Node) -> bool {
     let Some(geometry) = node.last_geometry() else { return false };
     match geometry.family() {

@@ -6,8 +6,8 @@
 //!                        the operator chooses A ──▶ B's members come back as new ones
 //! ```
 //!
-//! Owns the incident F12 of the fault model. What B wrote must never be seen again. Only of arrays
-//! without spares: where one half has taken in a spare, the other is taken for stale today.
+//! Owns the incident F12 of the fault model. B's writes must never be seen again. Only for arrays
+//! without spares: if one half has added a spare, the other half counts as stale today.
 
 use std::rc::Rc;
 
@@ -58,7 +58,7 @@ impl Director {
         let sector = rng.below(sectors);
 
         *node.members.borrow_mut() = ours.clone();
-        // A spare that takes a slot tells nothing of the others, and hides that they went apart.
+        // A spare in a slot hides the split: its table does not list the others.
         node.members.borrow_mut().retain(|name, _| assigned.contains(name));
         node.assemble(Consent::Degraded).await.expect("one half can go on");
         let chosen = node.assigned();
@@ -79,8 +79,8 @@ impl Director {
         let refused = refused.expect("two histories are not one array");
         self.tell(|| format!("    {refused}"));
         self.mark(mark::DIVERGED);
-        // Members that were given up before the split may tell another story than this half, now
-        // that nobody is here who saw both: then they are left out too.
+        // Members excluded before the split may contradict this half, if no present member saw
+        // both: then they are excluded too.
         *node.members.borrow_mut() = ours;
         node.choose(chosen);
         self.assemble(node).await;

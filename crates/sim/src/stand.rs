@@ -1,9 +1,9 @@
-//! A test stand: disks that answer when they are told to, time that leaps, and arrays on them.
+//! A test bench: disks that answer on command, time that leaps, and arrays on them.
 //!
-//! Where `world.rs` lets chance decide, here everything is in order: an operation is answered at
-//! once, or, while the stand *records*, when nobody else has anything to do, one at a time and
-//! first come, first served. What happened is in the log, so that every moment of it can be built
-//! again (`exhaust.rs`), and any single operation can be made to fail (`sweep.rs`).
+//! Unlike the random `world.rs`, everything here is ordered: an operation is answered at once or,
+//! while the bench *records*, when no task is ready, one at a time, first come, first served. The
+//! log holds all events, so that every moment can be rebuilt (`exhaust.rs`), and any single
+//! operation can be made to fail (`sweep.rs`).
 //!
 //! ```text
 //!    Image ── pages that never change, shared ──▶ Tray ◀── pages written since, its own
@@ -49,7 +49,7 @@ pub enum Event {
         op: u64,
         /// To which disk.
         disk: usize,
-        /// What it does to the disk.
+        /// Its effect on the disk.
         effect: Effect,
     },
     /// An operation was done, and answered.
@@ -57,11 +57,11 @@ pub enum Event {
         /// Its number.
         op: u64,
     },
-    /// Something that whoever uses the array has noted, as a number of its own.
+    /// A note of the array's user, as a number.
     Note(u64),
 }
 
-/// What an operation does to a disk.
+/// The effect of an operation on a disk.
 #[derive(Clone, Debug)]
 pub enum Effect {
     /// Nothing.
@@ -70,7 +70,7 @@ pub enum Effect {
     Write {
         /// Where.
         offset: u64,
-        /// What.
+        /// The content.
         bytes: Rc<[u8]>,
         /// Durable when answered.
         fua: bool,
@@ -79,7 +79,7 @@ pub enum Effect {
     Flush,
 }
 
-/// What happens to operations that are chosen by their number.
+/// The fault of operations chosen by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Fault {
     /// The number of the first operation to fail.
@@ -110,7 +110,7 @@ struct Queued {
     ticket: Ticket,
 }
 
-/// What all disks of a stand share.
+/// The shared state of all disks of a bench.
 #[derive(Default)]
 struct Shared {
     /// Operations wait for their turn, and are logged.
@@ -121,7 +121,7 @@ struct Shared {
     fault: Cell<Option<Fault>>,
     /// The disk that a fault has struck.
     struck: Cell<Option<usize>>,
-    /// What the struck operation was.
+    /// The kind of the failed operation.
     site: RefCell<Option<String>>,
     held: RefCell<Vec<Queued>>,
 }
@@ -148,13 +148,13 @@ impl Tray {
         self.contents.borrow_mut().write(offset, bytes);
     }
 
-    /// From now on it holds this image, and is there.
+    /// From now on it has this content, and is present.
     pub fn load(&self, image: &Rc<Image>) {
         self.contents.borrow_mut().reset(Rc::clone(image));
         self.gone.set(false);
     }
 
-    /// What it holds, as an image.
+    /// Its content, as an image.
     pub fn image(&self) -> Image {
         let contents = self.contents.borrow();
         let mut image = (*contents.under).clone();
@@ -246,7 +246,7 @@ impl Tray {
     }
 }
 
-/// What an operation is called.
+/// The name of an operation.
 pub fn describe(work: &Work) -> &'static str {
     match work {
         Work::Read(_) => "read",
@@ -304,7 +304,7 @@ impl Wake for Flag {
     }
 }
 
-/// Disks, time, and whoever works with them.
+/// Disks, time, and their users.
 pub struct Stand {
     /// Virtual time.
     pub clock: Rc<SimClock>,
@@ -331,12 +331,12 @@ impl Running {
     }
 }
 
-/// Nothing is due, and still somebody waits: or somebody never comes to an end.
+/// A deadlock, or an endless run: nothing is due and a task still waits, or a task never ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hang;
 
 impl Stand {
-    /// So many disks of so many zeros each.
+    /// This many disks of this many zeros each.
     pub fn new(disks: usize, bytes: u64) -> Stand {
         let shared = Rc::new(Shared::default());
         let limits = Limits { zero: ZeroSupport::Fast, ..Limits::plain(bytes) };
@@ -362,7 +362,7 @@ impl Stand {
         }
     }
 
-    /// Everything back to the start, but for what the disks hold: time, chance, faults, log.
+    /// Resets everything except the disks' content: time, chance, faults, log.
     pub fn rewind(&mut self) {
         self.clock = Rc::new(SimClock::new());
         self.random.set(1);
@@ -398,7 +398,7 @@ impl Stand {
         })
     }
 
-    /// What an array here is started with: times so short that a test sees what they bring.
+    /// The parameters of arrays here: times short enough for a test.
     pub fn host(&self) -> Host {
         let mut host = Host::new(self.clock());
         host.bounds.clean_delay = std::time::Duration::from_millis(2);
@@ -420,7 +420,7 @@ impl Stand {
         self.shared.log.borrow_mut().push(Event::Note(note));
     }
 
-    /// What was logged.
+    /// The log.
     pub fn take_log(&self) -> Vec<Event> {
         self.shared.log.take()
     }
@@ -430,7 +430,7 @@ impl Stand {
         self.shared.ops.get()
     }
 
-    /// Which operation fails; forgets what the last fault has struck.
+    /// Selects the failing operation; forgets the last hit.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.shared.fault.set(fault);
         self.shared.struck.set(None);
@@ -442,12 +442,12 @@ impl Stand {
         }
     }
 
-    /// The disk that the fault has struck, and with what.
+    /// The disk hit by the fault, and the operation.
     pub fn struck(&self) -> Option<(usize, String)> {
         Some((self.shared.struck.get()?, self.shared.site.borrow().clone()?))
     }
 
-    /// Waits for so many virtual microseconds.
+    /// Waits for this many virtual microseconds.
     pub fn pause(&self, micros: u64) -> Completion<()> {
         let until = self.clock.now() + std::time::Duration::from_micros(micros);
         self.clock.sleep_until(until)
@@ -485,7 +485,7 @@ impl Stand {
         Err(Hang)
     }
 
-    /// Nobody has anything to do: the next operation is answered, or else time leaps.
+    /// No task is ready: the next operation is answered, or else time leaps.
     fn step(&self) -> bool {
         let next = self.shared.queue.borrow_mut().pop_front();
         let Some(Queued { op, disk, work, ticket }) = next else {

@@ -9,9 +9,9 @@
 //!                                               × medium error, gone, no space, no answer
 //! ```
 //!
-//! After each: nothing panics, every request is answered, what was acknowledged reads back as far
-//! as the level can do without the disk that failed, what does not read is an error and never wrong
-//! data, and the array can be assembled again.
+//! After each: no panic, every request is answered, acknowledged data reads back if the level
+//! tolerates the loss of the failed disk, unreadable data returns an error and never wrong data,
+//! and the array can be assembled again.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::ExitCode;
@@ -45,7 +45,7 @@ pub fn shapes() -> Vec<(Layout, usize)> {
     ]
 }
 
-/// What a sweep came to.
+/// The result of a sweep.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Operations of members in the scenario.
@@ -60,7 +60,7 @@ pub struct Tally {
     pub stories: Vec<String>,
 }
 
-/// So many violations of a scenario are told.
+/// This many violations of a scenario are printed.
 const STORIES_MAX: usize = 3;
 
 /// Sweeps one phase of one shape; one of every `stride` operations fails.

@@ -1,8 +1,8 @@
-//! What happened: a running hash of everything, and, when asked for, a story that can be read.
+//! The history: a running hash of all events and, on request, a readable story.
 //!
-//! Two runs of one seed must end on the same hash, bit for bit; a difference means that something
-//! from outside (an address, a hash order, a real clock) has got in. The story is told only on the
-//! second run of a seed that failed: telling it costs time, and does not change what happens.
+//! Two runs of one seed must end with the same hash, bit for bit; a difference means that outside
+//! state (an address, a hash order, a real clock) has leaked in. The story is recorded only in the
+//! second run of a failed seed: it costs time, and does not change the events.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use io::Time;
 
 use crate::rng::mix;
 
-/// How much of a story is told.
+/// The level of detail of a story.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Telling {
     /// None: the hash is enough.
@@ -34,7 +34,7 @@ pub struct Trace {
 struct Inner {
     hash: Cell<u64>,
     events: Cell<u64>,
-    /// The story; `None` when nobody wants to read it.
+    /// The story; `None` if not requested.
     story: Option<RefCell<Vec<String>>>,
     detailed: bool,
     marks: RefCell<BTreeMap<&'static str, u64>>,
@@ -42,7 +42,7 @@ struct Inner {
 }
 
 impl Trace {
-    /// A record that tells so much.
+    /// A record with this detail.
     pub fn new(telling: Telling) -> Trace {
         let story = (telling != Telling::Nothing).then(RefCell::default);
         let detailed = telling == Telling::Everything;

@@ -1,4 +1,4 @@
-//! Clients: many requests under way at once, each answer held against the oracle.
+//! Clients: many requests in flight at once, each answer compared with the oracle.
 //!
 //! The requests are drawn before the run, each client's from a stream of its own, so that one can
 //! be taken away without changing the others. Offsets are fractions of the array: a request means
@@ -24,12 +24,12 @@ use crate::oracle::{Oracle, Put};
 use crate::rng::Rng;
 use crate::world::World;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
-    /// Bytes, in so many buffers.
+    /// Bytes, in this many buffers.
     Read(usize),
-    /// Bytes, in so many buffers.
+    /// Bytes, in this many buffers.
     Write(usize),
     /// Zeros.
     Zero {
@@ -42,14 +42,14 @@ pub enum Kind {
     Discard,
     /// Make durable.
     Flush,
-    /// Tell what is stored.
+    /// Query the allocation.
     Extents,
 }
 
 /// One request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// What.
+    /// The request.
     pub kind: Kind,
     /// First sector.
     pub sector: u64,
@@ -118,29 +118,29 @@ pub struct Stage {
     pub world: World,
     /// The array that the clients use.
     pub node: Rc<Node>,
-    /// What it should hold.
+    /// The expected content.
     pub oracle: RefCell<Oracle>,
     /// Requests that were answered.
     pub answered: Cell<u64>,
     /// Clients hold back.
     pub paused: Cell<bool>,
-    /// More is lost than the level can bear: errors are honest.
+    /// The losses exceed the level's tolerance: errors are allowed.
     pub overloaded: Cell<bool>,
     /// Raised at each answer, at the end of a pause, and when the array dies.
     pub stirred: Signal,
     /// How often the array has died.
     pub deaths: Cell<u64>,
-    /// Requests under way.
+    /// Requests in flight.
     pub under_way: Cell<u64>,
-    /// Ranges that a crash left unverified when a member was lost: errors are honest there, until
-    /// they are written anew.
+    /// Ranges that a crash left unverified when a member was lost: errors are allowed there, until
+    /// they are rewritten.
     pub doubted: RefCell<RangeSet>,
-    /// A write is held, or was, that cannot be written out: it went to a row that lacks more than
-    /// it brings. Nothing is durable any more until the array is started anew.
+    /// A cached write cannot be written out, now or before: its row has more losses than it covers.
+    /// Nothing is durable any more until the array is restarted.
     pub stuck: Cell<bool>,
-    /// Writes under way that may be held in part, and may not find a place either.
+    /// Writes in flight that may be cached in part, and may lack a place too.
     unsure: Cell<u64>,
-    /// A member has lied about a flush: what is out of step is not marked.
+    /// A member's flush has lied: its stale blocks are not marked.
     pub lied: Cell<bool>,
     /// Some array holds writes back: that it answers does not say that it has reached its members.
     pub held: Cell<bool>,
@@ -199,7 +199,7 @@ impl Stage {
                 self.stirred.raise();
                 match outcome {
                     Outcome::Answered => break,
-                    // What was under way when the array died may have been done: it is not
+                    // A request in flight when the array died may have taken effect: it is not
                     // repeated.
                     Outcome::Died => break,
                     Outcome::Stopping => self.world.pause(500).await,
@@ -210,7 +210,7 @@ impl Stage {
         }
     }
 
-    /// Clients hold back; completes when nothing of theirs is under way.
+    /// Clients pause; completes when none of their requests is in flight.
     pub async fn hold(&self) {
         self.paused.set(true);
         while self.under_way.get() > 0 {
@@ -272,15 +272,14 @@ impl Stage {
         }
     }
 
-    /// An answer, perhaps from the members: nobody gets one before they have put right what a crash
-    /// has cut.
+    /// An answer, perhaps from the members: none is given before they have replayed a crash.
     fn note_answer(&self, durable: bool) {
         if durable || !self.held.get() {
             self.oracle.borrow_mut().put_right();
         }
     }
 
-    /// A write is held, or a part of it while it is under way: may it lack a place to go to?
+    /// A write is cached, or in part while it is in flight: may it lack a place to go to?
     fn is_unsure(&self, request: &Request) -> bool {
         let range = request.sector * SECTOR..(request.sector + request.count) * SECTOR;
         let durable = request.fua || self.sync;
@@ -497,7 +496,7 @@ fn door(array: &array::Array, (client, _): (usize, usize)) -> &array::Front {
     &fronts[client % fronts.len()]
 }
 
-/// Cuts so many sectors into about so many buffers.
+/// Cuts this many sectors into about this many buffers.
 fn shares(sectors: u64, bufs: usize) -> impl Iterator<Item = u64> {
     let bufs = (bufs as u64).clamp(1, sectors);
     (0..bufs).map(move |index| sectors * (index + 1) / bufs - sectors * index / bufs)

@@ -1,4 +1,4 @@
-//! The pretend world of one run: time, chance, disks, and whoever lives in it.
+//! The simulated world of one run: time, chance, disks, and their users.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -21,7 +21,7 @@ pub struct World {
     pub clock: Rc<SimClock>,
     /// Tasks.
     pub executor: Executor,
-    /// What happened.
+    /// The history.
     pub trace: Trace,
     /// Memory for requests.
     pub pool: Pool,
@@ -69,7 +69,7 @@ impl World {
         self.trace.tell(io::Clock::now(&*self.clock), text);
     }
 
-    /// Runs until this has ended, and gives what it gave.
+    /// Runs until this has ended, and returns its result.
     ///
     /// # Errors
     /// If it hangs or spins.
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// Waits for so many virtual microseconds.
+    /// Waits for this many virtual microseconds.
     pub async fn pause(&self, micros: u64) {
         let clock = &*self.clock;
         let until = io::Clock::now(clock) + std::time::Duration::from_micros(micros);

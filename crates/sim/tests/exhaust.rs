@@ -17,7 +17,8 @@ fn short_workloads_cut_anywhere_hold_on_every_level_and_layout() {
     }
 }
 
-/// The check itself can fail: without the intent log the engine refuses what it recovers with it.
+/// The check itself can fail: without the intent log the engine refuses arrays that it recovers
+/// with it.
 #[test]
 fn what_is_not_promised_is_found_when_it_is_asked_for() {
     let parity = |case: &Case| case.to_string().starts_with("raid5");

@@ -14,14 +14,14 @@ const WAYS: [(&str, usize); 4] = [
     ("FlushForgetsHeld", 12),
 ];
 
-/// What the simulator prints with these words, and whether it has failed.
+/// The simulator's output with these arguments, and whether it failed.
 fn sim(way: &str, words: &[&str]) -> (String, bool) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sim"));
     let output = command.args(words).env("PARAPET_BROKEN", way).output().expect("it is started");
     (String::from_utf8_lossy(&output.stdout).into_owned(), !output.status.success())
 }
 
-/// What stands behind these words, up to the end of the line.
+/// The text after these words, up to the end of the line.
 fn after<'a>(text: &'a str, words: &str) -> &'a str {
     let place = text.rfind(words).unwrap_or_else(|| panic!("no {words:?} in:\n{text}"));
     text[place + words.len()..].lines().next().unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Disasters with a name each: what happens is scripted, how its parts interleave is not.
+//! Named disasters: the events are scripted, their interleaving is not.
 //!
 //! Each story runs under several seeds, on the same parts as `cargo sim`: real create and assemble
 //! bytes, an oracle, and in the end an array that must be whole, clean and right.
@@ -21,7 +21,7 @@ use sim::trace::{Telling, Trace};
 use sim::workload::{Kind, Outcome, Request, Stage};
 use sim::world::World;
 
-/// An array, and whoever uses it.
+/// An array, and its users.
 #[derive(Clone)]
 struct Play {
     world: World,
@@ -383,7 +383,7 @@ fn more_is_lost_than_a_raid5_can_bear() {
     });
 }
 
-/// Readers at random places, one read at a time each; what they waited, sorted, in microseconds.
+/// Random readers, one read at a time each; their latencies, sorted, in microseconds.
 async fn waits(play: &Play, readers: u64, reads: u64) -> Vec<u64> {
     use io::Clock;
     let clock = Rc::clone(&play.world.clock);

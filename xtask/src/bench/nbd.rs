@@ -1,8 +1,8 @@
 //! NBD over a unix socket beside nbdkit and qemu-nbd: fio on the first core, one server at a time
 //! at work on the second.
 //!
-//! Members and the peers' files lie in memory, so what is measured are the servers. Everything
-//! that is started here is ended here, and the files go: see [`Stand`].
+//! Members and the peers' files are in memory, so only the servers are measured. Everything started
+//! here is ended here, and the files are removed: see [`Stand`].
 
 mod fio;
 mod stand;
@@ -23,7 +23,7 @@ struct Effort {
 const SHORT: Effort = Effort { rounds: 5, millis: 800 };
 const FULL: Effort = Effort { rounds: 7, millis: 2500 };
 
-/// What a load is called, and what is wanted of an array under it beside nbdkit with one file.
+/// A load's name, and an array's target for it beside nbdkit with one file.
 struct Trial {
     load: Load,
     raid0: Option<f64>,
@@ -52,8 +52,7 @@ const TRIALS: [Trial; 8] = [
 const LEVELS: [(&str, &str, usize); 3] =
     [("RAID 0 ×4", "0", 4), ("RAID 5 4+1", "5", 5), ("RAID 6 4+2", "6", 6)];
 
-/// Options of `create` and `serve` that are measured beside what both do unasked, on the levels
-/// with parity, by writes.
+/// Options of `create` and `serve` measured beside the defaults, on levels with parity, by writes.
 const VARIANTS: [Options; 3] = [
     Options { create: &["--chunk", "64K"], serve: &[] },
     Options { create: &["--consistency", "bitmap", "--checksums", "off"], serve: &[] },
@@ -85,7 +84,7 @@ impl Subject {
     }
 }
 
-/// The defaults of all levels first, then what is named by its options.
+/// The defaults of all levels first, then arrays with options.
 fn subjects(stand: &Stand) -> Result<Vec<Subject>, Failure> {
     let mut subjects = Vec::new();
     for options in [Options::NONE].into_iter().chain(VARIANTS) {
@@ -128,7 +127,7 @@ fn last_default(subjects: &[Subject]) -> &Server {
     &last.expect("LEVELS is not empty").server
 }
 
-/// What the server of RAID 6 holds after all of that, in MiB.
+/// Memory of the RAID 6 server after all loads, in MiB.
 fn memory_after(subjects: &[Subject], nbdkit: &Server) -> Result<Row, Failure> {
     let mut row = Row::less_is_better("memory of the same server after the loads", Unit::Mebibytes);
     row.ours(last_default(subjects).resident_mebibytes()?);
@@ -136,7 +135,7 @@ fn memory_after(subjects: &[Subject], nbdkit: &Server) -> Result<Row, Failure> {
     Ok(row)
 }
 
-/// What a server of an idle array takes, in MiB; it should be under 50.
+/// Memory of an idle array's server, in MiB; it should be under 50.
 fn idle_memory(subjects: &[Subject]) -> Result<Row, Failure> {
     let mut row = Row::less_is_better("memory of an idle server, RAID 6 4+2", Unit::Mebibytes);
     row.ours(last_default(subjects).resident_mebibytes()?);
@@ -145,9 +144,9 @@ fn idle_memory(subjects: &[Subject]) -> Result<Row, Failure> {
     Ok(row)
 }
 
-/// The first pass of sequential writes over a new array, on members that `create` has made and on
-/// sparse files, beside such a pass over the same array whose members were written before. What a
-/// sparse file costs nbdkit stands beside it.
+/// The first pass of sequential writes over a new array, on members from `create` and on sparse
+/// files, beside such a pass over an array whose members were written before. The cost of sparse
+/// files for nbdkit is measured too.
 fn first_pass(
     stand: &Stand,
     effort: &Effort,

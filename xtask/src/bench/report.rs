@@ -22,23 +22,23 @@ pub(super) fn earlier(folder: &Path, version: &str) -> Option<Value> {
     read(folder, &last.max_by_key(|other| number(other))?)
 }
 
-/// `1.10.2` as numbers, which compare as releases follow each other.
+/// `1.10.2` as numbers, which sort by release.
 fn number(version: &str) -> Option<[u64; 3]> {
     let parts: Option<Vec<u64>> = version.split('.').map(|part| part.parse().ok()).collect();
     parts?.try_into().ok()
 }
 
 /// The report of a release, beside the one before it if there is one.
-/// `notes` are what people have to say about the figures, in Markdown.
+/// `notes` are hand-written remarks about the figures, in Markdown.
 pub(super) fn markdown(release: &Value, earlier: Option<&Value>, notes: Option<&str>) -> String {
     let version = text(&release["version"]);
     let mut page = format!("# Figures of {version}\n\n");
-    page += "Written by `cargo xtask bench`; the figures stand in the JSON files beside it.\n";
+    page += "Written by `cargo xtask bench`; the figures are in the JSON files beside it.\n";
     page +=
         "Figures are medians of interleaved rounds. A ratio is ours over the first peer's of the\n";
-    page += "same round; of times and sizes it is the peer's over ours: more is always better.\n";
-    page += "A peer that is *quoted* was measured elsewhere; if *scaled*, its figure is the\n";
-    page += "share of a raw file's speed that it had there, of a raw file's speed here.\n";
+    page += "same round; for times and sizes it is the peer's over ours: more is always better.\n";
+    page += "A *quoted* peer was measured elsewhere. If it is also *scaled*, its figure is\n";
+    page += "divided by the speed of a raw file there and multiplied by that of a raw file here.\n";
     if let Some(notes) = notes {
         page += &format!("\n{}\n", notes.trim());
     }
@@ -91,7 +91,7 @@ fn facts(object: &Value) -> Vec<String> {
     found
 }
 
-/// One line per row; with `before` (version, bench), what it was then.
+/// One line per row; with `before` (version, bench) also the earlier figure.
 fn table(bench: &Value, before: Option<(String, &Value)>) -> String {
     let mut lines = String::from("| what | ours | peers | ratio | target |");
     let mut rule = String::from("|---|---:|---:|---:|---:|");

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// What a figure counts.
+/// The unit of a figure.
 #[derive(Clone, Copy)]
 pub(super) enum Unit {
     Megabytes,

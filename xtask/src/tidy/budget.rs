@@ -9,7 +9,7 @@ const FUNCTION_LINES: usize = 70;
 const FILE_LINES: usize = 1000;
 const FILE_LINES_WISHED: usize = 600;
 
-/// Kinds of file whose lines a person reads in an editor, not rendered.
+/// Kinds of file that people read as text, not rendered.
 const WRAPPED: &[&str] = &[".rs", ".toml", ".sh", ".ci/run"];
 
 /// Lines are at most [`COLUMNS`] characters.

@@ -1,4 +1,4 @@
-//! Who may depend on whom.
+//! The allowed dependencies between crates.
 //!
 //! ```text
 //!   parity   layout   io          depend on nothing
@@ -11,14 +11,14 @@
 //!             └── parapet ──┘    … but in the program
 //! ```
 //!
-//! Our own crates stand in [`ALLOWED`]. Other people's stand in decision records, each as a table
-//! row "| `crate` | user, user | why |", so that a new one is a decision somebody wrote down.
+//! [`ALLOWED`] lists our own crates. Decision records list third-party crates, each as a table row
+//! "| `crate` | user, user | why |", so that a new one needs a written decision.
 
 use super::Violation;
 use super::manifest::{Dependency, Package};
 use super::tree::Tree;
 
-/// A crate of ours, what it may use, and what its tests may use besides.
+/// A crate of ours, its allowed dependencies, and further ones for its tests.
 struct Row {
     name: &'static str,
     uses: &'static [&'static str],

@@ -28,7 +28,7 @@ pub(super) fn links(tree: &Tree<'_>) -> Vec<Violation> {
     found
 }
 
-/// What the links `[text](target)` of a line point at, inside the project; code is skipped.
+/// The targets of links `[text](target)` in a line, inside the project; code is skipped.
 fn targets(line: &str) -> Vec<&str> {
     let prose = line.split('`').step_by(2);
     let links = prose.flat_map(|text| text.split("](").skip(1));

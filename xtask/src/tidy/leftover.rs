@@ -1,11 +1,11 @@
-//! What is left behind by work that stopped early: placeholders, debugging, switched-off tests,
-//! notes to oneself; and `unwrap`, which says nothing about why it cannot fail.
+//! Leftovers of unfinished work: placeholders, debugging, disabled tests, notes to oneself; and
+//! `unwrap`, which does not say why it cannot fail.
 
 use super::Violation;
 use super::lexer::Token;
 use super::tree::{File, Tree, reads};
 
-/// Code, where it is allowed, and what to do instead.
+/// A code pattern, the places that allow it, and the remedy.
 const CODE: &[(&[&str], Place, &str)] = &[
     (&[".", "unwrap", "("], Place::Tests, "write `expect(\"why it cannot happen\")` or return"),
     (&["todo", "!"], Place::Nowhere, "finish it or leave it out"),

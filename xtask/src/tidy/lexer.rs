@@ -6,10 +6,10 @@
 //!
 //! Invariant: tokens come in order of the text, and none is empty.
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
-    /// Identifier or keyword, `r#` left out.
+    /// Identifier or keyword, without `r#`.
     Word,
     /// String, character or number, as written.
     Literal,

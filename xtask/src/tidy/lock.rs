@@ -1,5 +1,5 @@
-//! What `Cargo.lock` may name: packages from crates.io or from here, and none that `deny.toml`
-//! bans.
+//! Packages allowed in `Cargo.lock`: those of crates.io and of this project, without those that
+//! `deny.toml` bans.
 //!
 //! `cargo xtask deny` knows more (licences, advisories) but needs a tool that takes minutes to
 //! build; this is the part that every run can afford.

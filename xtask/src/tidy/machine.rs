@@ -1,4 +1,4 @@
-//! The project knows nothing of the machines it was built on: no folders, no hosts, no mirrors.
+//! No trace of build machines in the project: no folders, no hosts, no mirrors.
 
 use super::Violation;
 use super::tree::Tree;

@@ -1,4 +1,4 @@
-//! What the workspace's packages depend on, as `cargo metadata` tells it.
+//! The dependencies of the workspace's packages, from `cargo metadata`.
 
 use crate::failure::Failure;
 use crate::shell;

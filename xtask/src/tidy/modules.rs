@@ -1,4 +1,4 @@
-//! Dead files: Rust source that no crate root reaches is compiled by nobody and tested by nobody.
+//! Dead files: Rust source that no crate root reaches is neither compiled nor tested.
 
 use super::Violation;
 use super::tree::Tree;

@@ -1,5 +1,4 @@
-//! A Rust file's first line is its module comment: what it owns, what it never does, its
-//! invariants.
+//! A Rust file starts with its module comment: what it owns, what it never does, its invariants.
 
 use super::Violation;
 use super::tree::Tree;

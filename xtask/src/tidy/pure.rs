@@ -11,7 +11,7 @@ const PURE: &[&str] = &["parity", "layout", "io", "log", "metadata", "array", "n
 /// Modules of the standard library that touch the world.
 const WORLDLY: &[&str] = &["fs", "net", "thread", "process"];
 
-/// Names that a pure crate never says, and what it says instead.
+/// Names forbidden in a pure crate, and their replacements.
 const NAMES: &[(&[&str], &str)] = &[
     (&["Instant", ":", ":", "now"], "ask `io::Clock`"),
     (&["SystemTime"], "ask `io::Clock`"),

@@ -9,7 +9,8 @@ const HOUSE: &str = "crates/array/src/";
 /// From the bottom to the top.
 const ROOMS: &[&str] = &["member", "rows", "shard", "keeper"];
 
-/// What a lower room may name of a higher one: the mail that a row reports by, and plain data.
+/// Names of a higher layer that a lower one may use: the messages in which a row reports, and plain
+/// data.
 const OPEN: &[(&str, &[&str])] =
     &[("rows", &["shard::mail", "shard::message", "shard::queue::Load", "shard::cache::map"])];
 

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::path::Path;
 
-/// What is not ours: build output, history (a file in a second work tree), and what the quickstart
-/// leaves behind.
+/// Excluded files: build output, history (a file in a second work tree), and remains of the
+/// quickstart.
 const SKIPPED: &[&str] = &["target", ".git", "parapet-data", "node_modules"];
 
 /// Folders beside `src` whose files are crate roots that are never shipped.
@@ -165,7 +165,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// What a crate root is, by where it lies: `Some(true)` if it is only for tests.
+/// The kind of a crate root, from its path: `Some(true)` if it is only for tests.
 pub(crate) fn root(path: &str) -> Option<bool> {
     let parts: Vec<_> = path.rsplit('/').collect();
     match parts.as_slice() {
@@ -290,7 +290,7 @@ pub(crate) fn load(root: &Path) -> std::io::Result<Vec<(String, String)>> {
             if kind.is_dir() {
                 folders.push(entry.path());
             } else if kind.is_file() {
-                // What is not UTF-8 is an image or a disk, and no rule looks into those.
+                // A file that is not UTF-8 is an image or a disk; no rule inspects those.
                 let Ok(text) = String::from_utf8(std::fs::read(entry.path())?) else { continue };
                 let path = entry.path();
                 let path = path.strip_prefix(root).expect("it was found under the root");

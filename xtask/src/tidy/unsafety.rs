@@ -18,8 +18,8 @@ const ALLOWED: &[(&str, &str)] = &[
     ("fuzz/src/memory", "an allocator that counts"),
 ];
 
-/// Crates whose roots must let some module lift the ban: they deny, the module allows. os is all of
-/// it.
+/// Crates in which some module may lift the ban: the root denies, the module allows. In `os` all
+/// modules may.
 const PARTLY: &[&str] = &["crates/io/", "crates/parity/", "fuzz/"];
 const WHOLLY: &[&str] = &["crates/os/"];
 

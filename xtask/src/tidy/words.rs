@@ -45,7 +45,7 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("sums", "crates/parity/", "the field adds: an XOR of sources"),
 ];
 
-/// Modules whose names say nothing about what is in them.
+/// Module names that do not describe their content.
 const MODULES: &[&str] = &["utils", "util", "common", "helpers", "helper", "types"];
 
 /// Identifiers and module names.

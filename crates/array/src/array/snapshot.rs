@@ -1,4 +1,4 @@
-//! How the array is at one moment: the parts of a [`Status`](crate::Status).
+//! The state of an array at one moment: the parts of a [`Status`](crate::Status).
 
 use std::time::Duration;
 
@@ -9,15 +9,15 @@ use metadata::{Error, Result};
 use crate::array::Inner;
 use crate::status::{JobStatus, JournalStatus, MemberStatus, SlotState, SlotStatus};
 
-/// How long to wait at a time for a disk's late answers.
+/// Polling interval for a disk's late answers.
 const NAP: Duration = Duration::from_millis(10);
 
 impl Inner {
-    /// Waits until a disk that was a member has answered all that was written to it: what lands
-    /// late would overwrite what is copied to it.
+    /// Waits until a former member has answered all its writes: a late one would overwrite newer
+    /// data.
     ///
     /// # Errors
-    /// Refused if it does not within the deadline.
+    /// Refused if it does not answer within the deadline.
     pub(super) async fn drained(&self, name: &str, id: Option<MemberId>) -> Result<()> {
         let until = self.clock.now() + self.blueprint.bounds.deadline;
         while self.keeper.late_writes(name, id) > 0 && !broken(Broken::LateWritesLand) {
@@ -33,9 +33,9 @@ impl Inner {
         Ok(())
     }
 
-    /// How many more members may be lost, whichever they are. Parity that may be wrong somewhere is
-    /// none: what a member holds there would be lost with it. Copies are: whatever was acknowledged
-    /// is on all of them, synced or not.
+    /// The number of arbitrary members that may still be lost. Parity that may be wrong somewhere
+    /// does not count, because a lost member's data there would be lost with it. Copies do count:
+    /// acknowledged writes are on all of them, synced or not.
     pub(super) fn redundancy_left(&self, in_sync: SlotSet) -> usize {
         let geometry = &self.geometry;
         let lost = geometry.all_slots().difference(in_sync);
@@ -54,7 +54,7 @@ impl Inner {
         }
     }
 
-    /// True if there is anything that these slots hold twice.
+    /// True if these slots hold any data twice.
     pub(super) fn can_compare(&self, in_sync: SlotSet) -> bool {
         let geometry = &self.geometry;
         let lost = geometry.all_slots().difference(in_sync);
@@ -62,7 +62,7 @@ impl Inner {
             Family::Plain => false,
             Family::Parity => lost.count() < geometry.redundancy(),
             Family::Mirror => {
-                // Where copies lie repeats itself after as many chunks as there are slots.
+                // The pattern of copies repeats after as many chunks as there are slots.
                 let chunk = geometry.chunk_bytes().max(1);
                 let here = |index: u64| {
                     let copies = geometry.places((index * chunk).min(geometry.capacity() - 1));

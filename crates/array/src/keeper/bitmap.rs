@@ -10,7 +10,7 @@ use layout::sync::array_range;
 use crate::keeper::Keeper;
 use crate::shard::message::ToShard;
 
-/// What a shard asks about marks.
+/// A shard's request about bits.
 pub(crate) enum Asked {
     Mark {
         shard: usize,
@@ -21,7 +21,7 @@ pub(crate) enum Asked {
         shard: usize,
         regions: Vec<u64>,
     },
-    /// This shard writes nothing at the moment; `None`: look whether any does.
+    /// This shard has no write in flight; `None`: check all shards.
     Quiet {
         shard: Option<usize>,
     },
@@ -32,8 +32,8 @@ pub(crate) enum Asked {
 }
 
 impl Keeper {
-    /// Answers what shards ask about marks, in order. Apart from changes of membership: shards that
-    /// wait for a mark hold no place inside the gate.
+    /// Handles the shards' requests about bits, in order. A task of its own beside membership
+    /// changes: shards wait for bits outside the barrier.
     pub(super) async fn mind_bits(&self) {
         loop {
             let asked = self.inbox.marking.borrow_mut().pop_front();
@@ -45,7 +45,7 @@ impl Keeper {
                 }
                 Some(Asked::Unmark { shard, regions }) => self.unmark(shard, regions).await,
                 Some(Asked::Record { shard, ticket }) => {
-                    // Where it fails the array takes no writes any more, and says so.
+                    // After a failure the array refuses writes with its own error.
                     let _ = self.record().await;
                     self.home.engine.post.to_shard(shard, ToShard::Recorded { ticket });
                 }
@@ -55,19 +55,19 @@ impl Keeper {
         }
     }
 
-    /// Makes members dirty and sets bits. False if the array takes no writes.
+    /// Marks members dirty and sets bits. False if the array accepts no writes.
     async fn mark(&self, shard: usize, regions: RangeInclusive<u64>) -> bool {
         self.regions.awake.borrow_mut().insert(shard);
-        // Before the bits are set: whoever clears bits meanwhile must see that these are wanted.
+        // Before the bits are set: a concurrent clearing must see that they are needed.
         {
             let mut holders = self.regions.holders.borrow_mut();
             for region in regions.clone() {
                 holders.entry(region).or_default().insert(shard);
             }
         }
-        // A shard that is refused holds what it held: more marks than needed do no harm.
-        // The first write of a life is on record before it is made, also where a crash has left
-        // all members dirty: whoever is not here must learn that the others went on.
+        // A refused shard keeps its bits: too many bits do no harm. The first write of a session is
+        // recorded before it happens, even if a crash left all members dirty. Absent members must
+        // become stale.
         let (clean, unrecorded) =
             (self.record.clean.replace(false), self.record.unrecorded.replace(false));
         let unrecorded = unrecorded && !broken(Broken::FirstWriteUnrecorded);
@@ -104,12 +104,12 @@ impl Keeper {
                 }
             }
         }
-        // Apart: who waits for a mark does not wait for flushes.
+        // A task of its own, so that requests for bits do not wait for flushes.
         self.regions.clearing.borrow_mut().extend(free);
         self.stirred.raise();
     }
 
-    /// Clears the bits of regions that were given back, as flushes end.
+    /// Clears the bits of released regions when flushes end.
     pub(super) async fn mind_clearing(&self) {
         while !self.is_stopping() {
             let regions = self.regions.clearing.take();
@@ -121,12 +121,12 @@ impl Keeper {
         }
     }
 
-    /// Clears the bits of regions that nobody holds, as far as they may be cleared: never while a
-    /// member is missing (it will need them), never where something is not synced, or not durably:
-    /// the flush for a region may have begun before a resync wrote there.
+    /// Clears the bits of regions without a holder. Not while a member is missing, which will need
+    /// them. Not where a range is unsynced, or synced but not durably: the flush for a region may
+    /// have begun before a resync wrote there.
     async fn clear(&self, mut regions: Vec<u64>) {
         let Some(mark) = self.metadata.facts().bitmap_bytes else { return };
-        // Who is lost, or about to be, will need them.
+        // Members that are lost or about to be lost will need the bits.
         while !self.inbox.lost.borrow().is_empty() || self.changing.get() {
             self.stirred.wait().await;
         }
@@ -159,13 +159,13 @@ impl Keeper {
         self.clear(dirty).await;
     }
 
-    /// When no shard writes anything at the moment, the members are clean.
+    /// Marks the members clean if no shard has a write in flight.
     async fn quiet(&self, shard: Option<usize>) {
         if let Some(shard) = shard {
             self.regions.awake.borrow_mut().remove(&shard);
         }
         let quiet = self.regions.awake.borrow().is_empty();
-        // Marks that were asked for meanwhile come first: they would make it dirty again.
+        // Pending requests for bits come first: they would make the members dirty again.
         let asked =
             self.inbox.marking.borrow().iter().any(|asked| matches!(asked, Asked::Mark { .. }));
         if quiet && !asked && !self.record.clean.get() {
@@ -176,7 +176,7 @@ impl Keeper {
         }
     }
 
-    /// The shards' marks are theirs no longer: at the end, when no request is left.
+    /// Drops the shards' bits at the end, when no request is left.
     pub(crate) fn forget_holders(&self) {
         self.regions.holders.borrow_mut().clear();
         self.regions.awake.borrow_mut().clear();

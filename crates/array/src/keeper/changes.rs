@@ -1,4 +1,4 @@
-//! Changes of the membership: losses, commands, and what follows from them.
+//! Changes of the membership: losses, commands, and their consequences.
 
 use io::broken::{Broken, broken};
 use layout::{
@@ -34,14 +34,14 @@ impl Keeper {
         }
     }
 
-    /// Takes lost members out.
+    /// Removes lost members.
     async fn lose(&self, losses: Vec<(MemberId, io::Error)>) {
         self.note_losses(&self.configuration(), &losses);
         self.losing.borrow_mut().extend(losses.iter().map(|(id, _)| *id));
         self.change(|next| self.take_out_all(next, &losses)).await;
     }
 
-    /// Tells of each loss once, if it is one to this configuration.
+    /// Notes each loss once, if it affects this configuration.
     pub(super) fn note_losses(&self, now: &Configuration, losses: &[(MemberId, io::Error)]) {
         let mut noted = Vec::new();
         let full = self.fills_up(now, losses);
@@ -59,7 +59,7 @@ impl Keeper {
         }
     }
 
-    /// Tells of a loss, if it is one to this configuration.
+    /// Notes a loss, if it affects this configuration.
     fn note_loss(&self, now: &Configuration, id: MemberId, why: &io::Error) -> bool {
         if now.journal == Some(id) {
             let text = format!("{why}; what a crash may cut is logged on the members from now on");
@@ -76,7 +76,8 @@ impl Keeper {
         assigned
     }
 
-    /// Where parity may have been cut by a crash, what a lost member held cannot be had back.
+    /// Warns that data of a lost member cannot be recovered where a crash may have left parity
+    /// wrong.
     fn note_unverified(&self, id: MemberId) {
         let bytes = self.unsynced_bytes();
         if self.crash.unverified && bytes > 0 && self.geometry.family() == Family::Parity {
@@ -89,15 +90,15 @@ impl Keeper {
         }
     }
 
-    /// Closes the gate, lets `edit` make the next configuration out of this one, makes it durable,
-    /// and opens the gate. Members that cannot be written on the way are taken out too.
+    /// Closes the barrier, makes the configuration that `edit` derives from the current one
+    /// durable, and opens the barrier. Members that fail to be written meanwhile are removed, too.
     pub(super) async fn change(&self, edit: impl FnOnce(&mut Configuration)) {
         self.begin_change().await;
         self.change_now(edit).await;
         self.end_change();
     }
 
-    /// Losses, commands and jobs change the membership: one after the other.
+    /// Waits for the turn to change the membership.
     async fn begin_change(&self) {
         while self.changing.replace(true) && !broken(Broken::TwoChangesAtOnce) {
             self.stirred.wait().await;
@@ -117,7 +118,7 @@ impl Keeper {
         }
         let mut next = self.configuration();
         edit(&mut next);
-        // Losses that came in while the shards came to a stand belong to the same change.
+        // Losses reported while the shards were quiescing belong to the same change.
         let more: Vec<_> = self.inbox.lost.borrow_mut().drain(..).collect();
         self.losing.borrow_mut().extend(more.iter().map(|(id, _)| *id));
         self.note_losses(&next, &more);
@@ -137,7 +138,7 @@ impl Keeper {
         drop(turn);
     }
 
-    /// Makes a configuration durable. Members that cannot be written are taken out of it.
+    /// Makes a configuration durable. Removes members that cannot be written.
     pub(super) async fn make_durable(&self, next: &mut Configuration) {
         let expected = self.configuration.borrow().epoch;
         while !next.mode.is_final() {
@@ -156,9 +157,9 @@ impl Keeper {
         }
     }
 
-    /// Before a configuration is made durable that has no journal device any more: it is given up.
-    /// What it had logged is made durable on the members by the same commit, but for rows that a
-    /// member was lost in the middle of: these are written again later.
+    /// Gives up the journal device before the first configuration without it becomes durable. The
+    /// same commit makes its logged rows durable on the members. The exception is rows interrupted
+    /// by a member loss: they are written again later.
     fn mind_journal(&self, next: &Configuration) {
         let now = self.configuration.borrow();
         if now.journal.is_none() || next.journal.is_some() {
@@ -171,8 +172,8 @@ impl Keeper {
         }
     }
 
-    /// Removes a member from wherever it is. If the array cannot go on without it, the array is
-    /// broken from then on.
+    /// Removes a member from its place. If the array cannot work without it, its mode becomes
+    /// broken.
     pub(super) fn take_out(&self, next: &mut Configuration, id: MemberId) {
         if next.journal == Some(id) {
             next.journal = None;
@@ -185,7 +186,7 @@ impl Keeper {
             assignment.replacement = None;
             return;
         }
-        // A replacement that was being made becomes what it is already: a partly rebuilt member.
+        // An unfinished replacement becomes a partly rebuilt member of the slot.
         *assignment = match assignment.replacement {
             Some((replacement, copied)) if assignment.recovered.is_none() => SlotAssignment {
                 member: Some(replacement),
@@ -199,7 +200,7 @@ impl Keeper {
         }
     }
 
-    /// Carries out a command. What permits it must not change before it is done.
+    /// Carries out a command. Its preconditions must hold until it is done.
     async fn obey(&self, command: Command) -> Result<()> {
         self.begin_change().await;
         let result = self.obey_now(command).await;
@@ -235,7 +236,8 @@ impl Keeper {
             Command::Readd(id, slot, ranges) => {
                 self.note(EventKind::Readded, Some(id), format!("back in slot {slot}"));
                 self.change_now(|next| {
-                    // Nothing moves now: what was written since it was looked at is marked too.
+                    // All units are quiesced: ranges written since the member was examined have
+                    // bits.
                     let ranges: RangeSet =
                         ranges.iter().chain(self.metadata.dirty_ranges().iter()).collect();
                     let ranges = Some(ranges).filter(|_| !broken(Broken::ReaddCopiesNothing));
@@ -253,7 +255,7 @@ impl Keeper {
                 .await;
             }
             Command::Remove(id) => {
-                // First, so that every thread has let go when this is answered.
+                // First, so that every thread has closed the disk when the command is answered.
                 self.forget(id);
                 self.metadata.leaves(id);
                 self.change_now(|next| next.spares.retain(|&spare| spare != id)).await;
@@ -276,7 +278,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Lets go of the disk of a member that was to join, and has no place.
+    /// Closes the disk of a new member that got neither a slot nor a place as a spare.
     fn turn_away(&self, id: MemberId) {
         let now = self.configuration.borrow();
         if now.slot_of(id).is_none() && !now.spares.contains(&id) {
@@ -285,7 +287,7 @@ impl Keeper {
         }
     }
 
-    /// Has all shards let go of a member's disk. What is under way on it may hold it for a while
+    /// Makes all shards close a member's disk. Operations in flight may keep it open for a while
     /// longer.
     fn forget(&self, id: MemberId) {
         if let Some(known) = self.known(id) {
@@ -293,17 +295,18 @@ impl Keeper {
         }
     }
 
-    /// Where members need not be of a size, a spare takes the very size of the member it replaces.
+    /// On levels with members of different sizes, gives a spare the exact size of the member it
+    /// replaces.
     async fn fit(&self, spare: MemberId, old: Option<MemberId>) -> Result<()> {
         let Some(old) = old.filter(|_| self.geometry.family() == Family::Plain) else {
             return Ok(());
         };
-        // Not while superblocks are being written: they would be taken for what was written last.
+        // Not during a commit, which would record these superblocks as the last ones written.
         let _turn = self.take_turn().await;
         self.metadata.fit(spare, old)
     }
 
-    /// Refuses what would lose data or makes no sense now.
+    /// Refuses commands that would lose data or do not apply now.
     fn permit(&self, command: &Command) -> Result<()> {
         let now = self.configuration.borrow();
         let refuse = |what: String| Err(Error::refused(what));
@@ -370,7 +373,7 @@ impl Keeper {
         }
     }
 
-    /// Gives an empty slot to a spare, if there are both. True if it did.
+    /// Assigns an empty slot to a spare, if there are both. True if it did.
     pub(super) async fn assign_spare(&self) -> bool {
         let found = {
             let now = self.configuration.borrow();
@@ -393,12 +396,12 @@ impl Keeper {
         true
     }
 
-    /// A member was given a slot.
+    /// Counts an assignment of a member to a slot.
     fn reassigned(&self) {
         self.seatings.set(self.seatings.get() + 1);
     }
 
-    /// The member of a slot holds all that it should, if nobody was assigned since the walk.
+    /// Marks the member of a slot as in sync, unless a member was assigned since the walk began.
     pub(super) async fn rebuilt(&self, slot: Slot, id: MemberId, slot_order: u64) {
         self.change(|next| {
             let assignment = &mut next.slots[slot.index()];
@@ -409,8 +412,8 @@ impl Keeper {
         .await;
     }
 
-    /// The replacement takes its slot if it is a whole copy and no later one; the old member is
-    /// released.
+    /// Gives the slot to its replacement, unless the copy is incomplete or from an earlier
+    /// assignment. The old member is released.
     pub(super) async fn replaced(&self, slot: Slot, id: MemberId) {
         let mut old = self.configuration.borrow().slots[slot.index()].member;
         if self.fit(id, old.take()).await.is_err() {
@@ -418,7 +421,7 @@ impl Keeper {
         }
         self.change(|next| {
             let assignment = &mut next.slots[slot.index()];
-            // A change may have taken back what was done last, and not on record as done.
+            // A change may have reverted the last part of the copy, which was not recorded as done.
             let is_whole = |at| at >= self.geometry.capacity() || broken(Broken::CopyTakenUnasked);
             if assignment
                 .replacement

@@ -1,5 +1,5 @@
-//! Flushes for shards: one for all that ask meanwhile. Owns what is sent and who is answered; what
-//! a failed flush means for later ones is the metadata writer's.
+//! Flushes for shards, one for all that ask meanwhile. Decides which members are flushed and which
+//! shards get the answer. The metadata writer handles the effect of a failed flush on later ones.
 //!
 //! ```text
 //!   shard 0 ──flush──┐                        ┌──flushed──▶ shard 0
@@ -9,11 +9,11 @@
 //!
 //! # When a flush fails
 //!
-//! All that the member was sent since its last good flush is unknown, whatever a second flush says
-//! (`commit/flush.rs`). With redundancy the member is lost, and the flush is answered once that is
-//! durable: until then the log keeps what the rows need, and the regions' bits stay set. Without
-//! redundancy, or beyond it, the flush fails, and so does every later one until the array is
-//! started anew: nobody is told that something is durable which may be gone.
+//! Everything sent to the member since its last good flush is unknown, whatever a second flush
+//! returns (`commit/flush.rs`). With redundancy the member is lost, and the flush is answered once
+//! that is durable. Until then the log keeps the records of the rows, and the regions' bits stay
+//! set. Without redundancy, or beyond it, the flush fails, and so does every later one until the
+//! array is started again. A client must not count data as durable that may be lost.
 
 use io::Class;
 use io::broken::{Broken, broken};
@@ -24,14 +24,14 @@ use crate::keeper::Keeper;
 use crate::member::batch::{Batch, Failure, IoOptions};
 use crate::shard::message::ToShard;
 
-/// A shard asks for what it wrote to the members in these slots.
+/// A shard's request to flush its writes to the members in these slots.
 pub(crate) struct Asked {
     pub(crate) shard: usize,
     pub(crate) ticket: u64,
     pub(crate) slots: SlotSet,
 }
 
-/// What is used again each time.
+/// Buffers kept for reuse.
 #[derive(Default)]
 struct Desk {
     batch: Batch,
@@ -39,8 +39,8 @@ struct Desk {
 }
 
 impl Keeper {
-    /// Flushes members for shards. Apart from changes of membership, which wait for nobody who
-    /// waits for a flush.
+    /// Flushes members for shards. A task of its own: membership changes never wait for a caller
+    /// that waits for a flush.
     pub(super) async fn mind_flushes(&self) {
         let (mut asked, mut desk) = (Vec::new(), Desk::default());
         loop {
@@ -59,7 +59,7 @@ impl Keeper {
         }
     }
 
-    /// Makes all durable that was written to the members in these slots, or their loss.
+    /// Makes writes to the members in these slots durable, or the loss of members.
     async fn flush(&self, slots: SlotSet, desk: &mut Desk) -> Result<()> {
         loop {
             let epoch = self.flush_once(slots, desk).await?;
@@ -85,7 +85,7 @@ impl Keeper {
         }
     }
 
-    /// Flushes the members that sit in these slots; gives the epoch in which they do.
+    /// Flushes the members in these slots; returns the epoch of that assignment.
     async fn flush_once(&self, slots: SlotSet, desk: &mut Desk) -> Result<Epoch> {
         let _turn = self.metadata.turn_to_flush().await;
         let epoch = {

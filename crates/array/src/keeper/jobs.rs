@@ -1,9 +1,9 @@
-//! Background jobs: spares take over by themselves, slots are rebuilt or copied, what is not synced
-//! is synced, and a scrub runs when it is asked for. One job at a time, in that order of urgency.
+//! Background jobs: spares take over automatically, slots are rebuilt or copied, unsynced ranges
+//! are resynced, and scrubs run on request. One job at a time, in that order of urgency.
 //!
-//! A job walks the array from front to back in units like a client's, a few under way at once. All
-//! below its *position* is done; the position is made durable now and then, so that a restart goes
-//! on from there.
+//! A job walks the array from front to back in units like a client's, a few at once. Everything
+//! below its *position* is done. The position is recorded periodically, so that a restart continues
+//! from there.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -20,13 +20,13 @@ use crate::rows::job::{Report, Task};
 use crate::shard::message::ToShard;
 use crate::status::EventKind;
 
-/// How long background work that is held back sleeps at a time.
+/// Sleep interval of throttled background work.
 const NAP: Duration = Duration::from_millis(100);
 
-/// What kind of background work.
+/// The kind of background work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JobKind {
-    /// Filling slots with what they should hold.
+    /// Recovering the contents of slots.
     Rebuild(SlotSet),
     /// Copying a slot to the member that will replace it.
     Replace(Slot),
@@ -36,59 +36,60 @@ pub enum JobKind {
     Check,
     /// Comparing and repairing.
     Repair,
-    /// Making checksums where there are none that count.
+    /// Computing the checksums of ranges without valid ones.
     Checksum,
 }
 
-/// The job under way.
+/// The running job.
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) kind: JobKind,
-    /// Slots that were whole when it began.
+    /// Slots that were in sync when it began.
     pub(crate) in_sync: SlotSet,
-    /// Array bytes to walk over, and those done.
+    /// Array bytes in its ranges, and those done.
     pub(crate) total: u64,
     pub(crate) done: u64,
     pub(crate) started: Time,
-    /// Recent moments with the bytes done by then, and bytes processed on members: for the rate.
+    /// Recent times with the array bytes done and the member bytes processed until then, for the
+    /// rate.
     pub(crate) recent: VecDeque<(Time, u64, u64)>,
     pub(crate) report: Report,
-    /// Time for which the job was held back by its speed limit.
+    /// Time for which the speed limit delayed the job.
     pub(crate) throttled: Duration,
 }
 
-/// How the last scrub ended.
+/// The result of the last scrub.
 #[derive(Clone, Debug)]
 pub struct ScrubResult {
     /// Check or repair.
     pub repair: bool,
     /// When it ended, microseconds since 1970.
     pub unix_micros: u64,
-    /// It walked over the whole array.
+    /// True if it covered the whole array.
     pub complete: bool,
     /// How long it took.
     pub duration: Duration,
-    /// What it found.
+    /// Its findings.
     pub report: Report,
 }
 
-/// The part of the walk that is under way.
+/// A part of the walk in flight.
 struct InFlight {
     start: u64,
     len: u64,
     answer: Completion<(metadata::Result<()>, Report)>,
 }
 
-/// How a walk ended.
+/// The end of a walk.
 #[derive(PartialEq, Eq, Debug)]
 enum Walk {
     Finished,
-    /// The configuration changed under it, or it was stopped.
+    /// The configuration changed, or the job was stopped.
     Broken,
 }
 
 impl Keeper {
-    /// Finds something to do, does it, and looks again.
+    /// Runs the most urgent job, again and again.
     pub(super) async fn mind_jobs(self: Rc<Self>) {
         while !self.is_stopping() {
             if self.configuration.borrow().mode != Mode::ReadWrite {
@@ -135,19 +136,19 @@ impl Keeper {
         Some((kind, scrub))
     }
 
-    /// Can parity or copies be made to agree? Parity needs every member. Copies that are there must
-    /// be alike without the others too: else the next loss would change what was read. The bits of
-    /// who is missing stay.
+    /// True if parity or copies can be resynced. Parity needs every member. Present copies must
+    /// agree even without the others: otherwise the next loss would change data that was read. The
+    /// bits of missing members stay set.
     fn can_resync(&self, now: &Configuration) -> bool {
         self.geometry.family() == Family::Mirror || Keeper::unwell(now).is_empty()
     }
 
-    /// True if the task makes copies alike that are there, whoever is missing.
+    /// True if the task resolves the present copies even when members are missing.
     fn alone(&self, task: Task) -> bool {
         task == Task::Resync && self.geometry.family() == Family::Mirror
     }
 
-    /// What a task has to walk over.
+    /// The ranges that a task must cover.
     fn ranges_of(&self, task: Task) -> RangeSet {
         let end = self.geometry.capacity();
         let now = self.configuration.borrow();
@@ -173,7 +174,7 @@ impl Keeper {
         }
     }
 
-    /// Does one job from beginning to end.
+    /// Runs one job from beginning to end.
     async fn labour(&self, (kind, task): (JobKind, Task)) {
         let (ranges, slot_order) = (self.ranges_of(task), self.seatings.get());
         let started = self.clock.now();
@@ -207,7 +208,7 @@ impl Keeper {
         self.stirred.raise();
     }
 
-    /// How a job ended, in words.
+    /// The text about the end of a job.
     fn outcome(&self, job: &Job, finished: bool) -> String {
         let (Report { compared_bytes, lost_bytes, .. }, whole) = (&job.report, job.in_sync);
         let mut text = describe(job.kind);
@@ -226,7 +227,7 @@ impl Keeper {
         text
     }
 
-    /// What follows when a walk has ended.
+    /// Applies the result of a walk.
     async fn conclude(&self, task: Task, finished: bool, slot_order: u64) {
         match task {
             Task::Rebuild(slots) if finished => {
@@ -244,8 +245,8 @@ impl Keeper {
                 self.clear_all_bits().await;
             }
             Task::Copy(slot) if finished => {
-                // The replacement is recorded as whole before the old member is recorded as out: a
-                // crash may leave either superblock alone.
+                // The replacement is recorded as complete before the old member is recorded as
+                // removed: a crash may leave either superblock alone.
                 let recorded = broken(Broken::TakesOverInOneStep) || self.record().await.is_ok();
                 let replacement = self.configuration.borrow().slots[slot.index()].replacement;
                 if let Some((id, _)) = replacement.filter(|_| recorded) {
@@ -255,12 +256,12 @@ impl Keeper {
             Task::Resync | Task::Repair | Task::Checksum
                 if self.configuration.borrow().mode == Mode::ReadWrite =>
             {
-                // A failure to record is a loss, and is dealt with as one.
+                // A failed commit is a loss and is handled as one.
                 let recorded = self.record().await.is_ok();
                 if recorded && finished && task != Task::Repair {
                     self.clear_all_bits().await;
-                    // After a crash it may be long until somebody writes: another one must not
-                    // have all synced once more.
+                    // After a crash the next write may be far off. Until then another crash must
+                    // not resync everything again.
                     self.inbox.marking.borrow_mut().push_back(Asked::Quiet { shard: None });
                     self.stirred.raise();
                 }
@@ -281,7 +282,7 @@ impl Keeper {
             let intact = self.goes_on(task) && self.seatings.get() == slot_order;
             while intact && flights.len() < self.bounds.job_units {
                 let Some(range) = ranges.next(next) else { break };
-                // Whole stripes, up to the next border of a unit or region: one shard's work.
+                // Whole stripes, up to the next border of a unit or region: the work of one shard.
                 let start = range.start / stripe * stripe;
                 let border = ((start / step + 1) * step).min((start / region + 1) * region);
                 let len = border.min(end) - start;
@@ -294,9 +295,9 @@ impl Keeper {
                 return if intact { Walk::Finished } else { Walk::Broken };
             };
             let (result, report) = flight.answer.await;
-            // What was done for one member says nothing of another that has its slot now.
+            // Work done for one member does not count for a later member of its slot.
             if result.is_err() || self.seatings.get() != slot_order {
-                // The walk ends when all of its units have: they hold locks.
+                // The walk ends only after all of its units, because they hold locks.
                 for flight in flights {
                     let _ = flight.answer.await;
                 }
@@ -322,7 +323,7 @@ impl Keeper {
         self.bounds.checkpoint_bytes.saturating_mul(slots)
     }
 
-    /// True while the task is what the configuration wants.
+    /// True while the configuration still requires the task.
     fn goes_on(&self, task: Task) -> bool {
         let now = self.configuration.borrow();
         if self.is_stopping() || now.mode != Mode::ReadWrite {
@@ -340,7 +341,7 @@ impl Keeper {
             Task::Copy(slot) => now.slots[slot.index()].replacement.is_some(),
             Task::Resync => self.can_resync(&now),
             Task::Checksum => Keeper::unwell(&now).is_empty() && self.jobs.scrub.borrow().is_none(),
-            // Nothing is compared with what is lost, and a spare must not wait for the end.
+            // A lost member cannot be compared, and a spare must not wait for the end of the scrub.
             Task::Check | Task::Repair => !self.scrub_cancelled() && !self.scrub_degraded(),
         }
     }
@@ -349,13 +350,13 @@ impl Keeper {
         self.jobs.job.borrow().as_ref().is_some_and(|job| job.total == 0)
     }
 
-    /// A member was lost since the scrub began.
+    /// True if a member was lost since the scrub began.
     fn scrub_degraded(&self) -> bool {
         let in_sync = self.configuration.borrow().in_sync();
         self.jobs.job.borrow().as_ref().is_some_and(|job| !job.in_sync.is_subset(in_sync))
     }
 
-    /// Stops the scrub that is under way. False if there is none.
+    /// Stops the running scrub. False if there is none.
     pub(crate) fn cancel_scrub(&self) -> bool {
         let waiting = self.jobs.scrub.borrow_mut().take().is_some();
         let mut job = self.jobs.job.borrow_mut();
@@ -368,8 +369,8 @@ impl Keeper {
         }
     }
 
-    /// Everything up to the end of this piece is done: says so to the shards, remembers it for the
-    /// next checkpoint, and for those who ask how far things are.
+    /// Records progress up to the end of this piece: for the shards, for the next checkpoint and
+    /// for the status.
     fn progress(&self, task: Task, ranges: &RangeSet, start: u64, len: u64, report: Report) {
         let end = start + len;
         let below = ranges.next(end).map_or(self.geometry.capacity(), |range| range.start);
@@ -416,7 +417,7 @@ impl Keeper {
         }
     }
 
-    /// Parity or copies of an array range agree now, though not durably yet.
+    /// Records that parity or copies of an array range agree, though not durably yet.
     fn synced(&self, range: Range<u64>) {
         let mut unsynced = self.sync.unsynced.borrow_mut();
         if unsynced.overlaps(range.clone()) {
@@ -425,13 +426,13 @@ impl Keeper {
         }
     }
 
-    /// Waits as long as the speed limit says.
+    /// Waits as the speed limit requires.
     async fn hold_back(&self, task: Task, array_bytes: u64) {
         let share = layout::sync::member_share(&self.geometry, array_bytes);
         let mut busy = self.requests() > 0;
         let (now, limits) = (self.clock.now(), self.jobs.throttle.changes());
         if let Some(mut until) = self.jobs.throttle.next(now, share.max(1), busy) {
-            // In small steps: a stop, a loss, or another limit, is not kept waiting.
+            // In small steps, so that a stop, a loss or a new limit takes effect at once.
             while self.clock.now() < until
                 && self.goes_on(task)
                 && self.jobs.throttle.changes() == limits
@@ -439,7 +440,7 @@ impl Keeper {
                 let nap = self.clock.now() + NAP;
                 self.clock.sleep_until(until.min(nap)).await;
                 if busy && self.requests() == 0 && !broken(Broken::ClientsRemembered) {
-                    // Nobody is in the way any more, however little was granted beside clients.
+                    // Clients are idle again: the delay for the slow rate no longer applies.
                     let now = self.clock.now();
                     busy = false;
                     self.jobs.throttle.forgive(now);
@@ -453,7 +454,7 @@ impl Keeper {
     }
 }
 
-/// A job in words.
+/// The text for a job.
 pub(crate) fn describe(kind: JobKind) -> String {
     match kind {
         JobKind::Rebuild(slots) => {

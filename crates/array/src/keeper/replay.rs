@@ -1,19 +1,20 @@
-//! Makes right what a crash cut, before anybody may look: the rows that the intent log tells of.
+//! Replay: repairs the rows that a crash interrupted, as the intent log lists them, before the
+//! first request.
 //!
-//! Whoever is not here then, a member or a log that cannot be read, might tell otherwise when it is
-//! back: after what it did not tell has been read, nobody may believe it any more. So that it is
-//! left out is on record first.
+//! A member that is absent now, or whose log is unreadable, may hold other records. Once data has
+//! been read without these records, they must never be trusted again. Therefore such members are
+//! recorded as stale first.
 //!
 //! ```text
-//!   cut ─▶ read ─▶ solve ─▶ write parity, logged data ─▶ flush ─▶ new session ─▶ gate opens
+//!   torn row ─▶ read ─▶ solve ─▶ write parity, logged data ─▶ flush ─▶ new session ─▶ open barrier
 //! ```
 //!
-//! The same again after a crash in the middle gives the same: the log is not touched. Where
-//! something of a row stays lost, that is on record before the row is made whole with something in
-//! its place: a row that is whole looks as if it had never been cut.
+//! Replay is idempotent, because it does not touch the log: after a crash in the middle it gives
+//! the same result. If a part of a row stays lost, that is on record before the row is completed
+//! with filler. A complete row looks as if it had never been torn.
 //!
-//! Once all rows are right a new session begins, on record, and the old log is done with. It would
-//! still call a block of them cut whose member is lost the next time, though it has been read.
+//! Once all rows are replayed a new session is recorded, and the old log is discarded. Otherwise it
+//! would classify a block as torn whose member is lost the next time, although it has been read.
 
 use std::ops::Range;
 
@@ -31,43 +32,43 @@ use crate::keeper::replay_checksums::Tables;
 use crate::shard::message::ToShard;
 use crate::status::{EventKind, Replay};
 
-/// Rows that are resolved side by side.
+/// Rows that are replayed concurrently.
 const AT_ONCE: usize = 16;
 
-/// What is to be written to make a row right: bytes for slots, at this place on each.
+/// The writes that repair a row: bytes for slots, at this place on each.
 pub(super) struct Mending {
     pub(super) map: StripeMap,
     pub(super) at: u64,
     writes: Vec<(Slot, Vec<u8>)>,
-    /// The same, for replacements alone. Nobody wrote what the slots have there: writing it again
-    /// would only let a crash tear it.
+    /// Writes for replacements only. The slots already hold these bytes, and another write would
+    /// only risk tearing them.
     replacements: Vec<(Slot, Vec<u8>)>,
     /// Array ranges that stay lost.
     lost: Vec<Range<u64>>,
-    /// Blocks that do not fit their checksums stay as they are.
+    /// True if blocks with checksum mismatches stay as they are.
     wrong: bool,
 }
 
-/// What the members hold of a row, as far as they tell.
+/// The contents of a row, as far as members can be read.
 struct Answers {
     held: Held,
-    /// Data indices whose members did not answer. They may the next time, with something else than
-    /// the row is made right for: so they are given that, or are lost with all they have.
+    /// Data indices whose members did not answer. They may answer later with other contents than
+    /// the replay assumes. So they are written, or their members are lost.
     unread: Vec<usize>,
-    /// Of data indices that have a bad part, which counts as lost, what lies beside that: where it
-    /// begins in the cut, and the bytes.
+    /// For data indices with bad parts, which count as lost: the readable parts beside these, as
+    /// their start in the torn row and their bytes.
     beside: Vec<(usize, usize, Vec<u8>)>,
 }
 
 impl Mending {
-    /// What slots hold once the row is right, as far as that was asked for.
+    /// The contents of slots after the repair, where they were computed.
     pub(super) fn known(&self) -> impl Iterator<Item = &(Slot, Vec<u8>)> {
         self.writes.iter().chain(&self.replacements)
     }
 }
 
 impl Keeper {
-    /// Puts on record who is left out, settles every cut row, and lets the shards begin.
+    /// Records which members are left out, replays every torn row, and lets the shards begin.
     pub(super) async fn settle(&self, torn_rows: Vec<TornRow>) {
         let turn = self.record.deciding.adopt();
         let mut configuration = self.configuration();
@@ -82,7 +83,7 @@ impl Keeper {
             }
             self.metadata.begin_session();
             if !broken(Broken::ResolvedUnrecorded) {
-                // From here on what rows hold is read.
+                // From here on clients may read the rows.
                 configuration.epoch = Epoch(configuration.epoch.0 + 1);
                 self.make_durable(&mut configuration).await;
             }
@@ -92,8 +93,9 @@ impl Keeper {
         self.end_change();
     }
 
-    /// Whoever was lost on the way may hold something else than what its rows were made right for:
-    /// that it is out is on record before the log, which alone knows these rows, is used anew.
+    /// Records members lost during the replay as removed: they may hold other contents than the
+    /// replay assumed. That must happen before the log is reused, because only the log lists these
+    /// rows.
     async fn record_losses(&self, configuration: &mut Configuration) {
         let losses: Vec<_> = self.inbox.lost.borrow_mut().drain(..).collect();
         if losses.is_empty() {
@@ -105,7 +107,7 @@ impl Keeper {
         self.make_durable(configuration).await;
     }
 
-    /// Makes every cut row right, or puts on record what of it stays lost.
+    /// Replays every torn row, or records the parts of it that stay lost.
     async fn resolve_rows(&self, configuration: &mut Configuration, torn_rows: Vec<TornRow>) {
         let (rows, mut later) = (torn_rows.len(), Vec::new());
         let torn_rows: Vec<TornRow> = torn_rows
@@ -155,7 +157,7 @@ impl Keeper {
         self.note(EventKind::Settled, None, text);
     }
 
-    /// Writes rows that are solved.
+    /// Writes the repaired rows.
     async fn mend(&self, configuration: &Configuration, rows: &[Mending]) {
         let each = rows.iter().flat_map(|row| {
             let both = row.writes.iter().map(move |write| (row.at, write, true));
@@ -173,8 +175,8 @@ impl Keeper {
         self.report(all(written).await.into_iter().flatten().collect());
     }
 
-    /// Bytes of the array are lost: an error until they are written. Where the list of such is
-    /// full, parity of their row is not trusted any more, nor what their own member has there.
+    /// Records bytes of the array as lost: reads fail until they are written. If that list is full,
+    /// the row's parity, and the data member's own block, become untrusted instead.
     fn give_up(&self, configuration: &Configuration, range: &Range<u64>) {
         let (offset, len) = (range.start, range.end - range.start);
         if self.metadata.set_bad(range.clone(), true) {
@@ -197,7 +199,7 @@ impl Keeper {
         }
     }
 
-    /// A part of a block that is lost is about to be written: the rest of the block stays lost.
+    /// Records the rest of a lost block as lost before a part of it is written.
     pub(super) fn give_up_rest(&self, range: Range<u64>) {
         let (offset, len) = (range.start, range.end - range.start);
         if self.metadata.set_bad(range, true) {
@@ -210,7 +212,8 @@ impl Keeper {
         self.note(EventKind::BadBlock, None, text);
     }
 
-    /// What one block has lost to a bad one must cost no other one.
+    /// Splits a torn row into blocks if any block of it is bad: a bad block must not cost another
+    /// one.
     fn apart(&self, configuration: &Configuration, torn_row: TornRow) -> Vec<TornRow> {
         let at = self.geometry.stripe(Stripe(torn_row.stripe)).member_offset() + torn_row.start;
         let mut members = configuration.slots.iter().filter_map(|assignment| assignment.member);
@@ -218,8 +221,8 @@ impl Keeper {
         if bad { torn_row.pieces().collect() } else { vec![torn_row] }
     }
 
-    /// A cut without its partial parity where parity is given up: md's log has no form for data
-    /// that is written past that, so what it says may be older.
+    /// The torn row, without its partial parity if the parity was discarded. md's log cannot record
+    /// data written without parity, so its entry may be older than the row.
     fn trusted(
         &self,
         configuration: &Configuration,
@@ -235,8 +238,8 @@ impl Keeper {
         TornRow { p, ..torn_row.clone() }
     }
 
-    /// Finds out what a cut must be: block by block where some of it would stay lost or wrong. What
-    /// one block has lost to a bad one must cost no other one.
+    /// Solves a torn row; block by block if a part of it would stay lost or wrong, since a bad
+    /// block must not cost another one.
     async fn solve_torn_row(
         &self,
         configuration: &Configuration,
@@ -255,7 +258,7 @@ impl Keeper {
         rows
     }
 
-    /// Finds out what a row must be.
+    /// Computes the repair of a row.
     async fn solve_row(
         &self,
         configuration: &Configuration,
@@ -266,7 +269,7 @@ impl Keeper {
         let at = map.member_offset() + torn_row.start;
         let torn_row = &self.trusted(configuration, &map, torn_row);
         if torn_row.is_past_parity(&map) {
-            // What was written is old or new, and what lies beside it was not touched.
+            // The written blocks are old or new, and their neighbours were not touched.
             let (writes, replacements, lost) = (Vec::new(), Vec::new(), Vec::new());
             return Mending { map, at, writes, replacements, lost, wrong: false };
         }
@@ -281,7 +284,7 @@ impl Keeper {
                 held = better;
                 Vec::new()
             }
-            // Nobody is wrong, or nothing says what they held: they stay as they are.
+            // No block is wrong, or the wrong ones cannot be recovered: they stay as they are.
             None => {
                 wrong.clear();
                 solve(kernel, &map, torn_row, &mut held)
@@ -311,8 +314,8 @@ impl Keeper {
         Mending { map, at, writes, replacements, lost, wrong: left }
     }
 
-    /// Data indices of a cut whose blocks fit neither their checksums nor what the log says, where
-    /// checksums count.
+    /// Data indices of a torn row whose blocks match neither their checksums nor the log, where
+    /// checksums are valid.
     async fn wrong_of(
         &self,
         logged: (&Tables, &Expected),
@@ -339,8 +342,8 @@ impl Keeper {
         wrong
     }
 
-    /// The row with what is `wrong` recovered as if it were lost; `None` if nothing is, or not all
-    /// of it can be.
+    /// The row with the `wrong` blocks recovered as if they were lost. `None` if there are none, or
+    /// not all can be recovered.
     fn solve_without(
         &self,
         map: &StripeMap,
@@ -359,7 +362,7 @@ impl Keeper {
             .then_some(held)
     }
 
-    /// What the members hold of a row. What cannot be read is lost.
+    /// Reads a row from its members. Unreadable blocks count as lost.
     async fn read_row(
         &self,
         configuration: &Configuration,
@@ -400,7 +403,7 @@ impl Keeper {
         Answers { held, unread, beside }
     }
 
-    /// What a member has of a range, but for its bad blocks: where each part begins, and its bytes.
+    /// Reads a range of a member without its bad blocks: the start and bytes of each part.
     async fn read_beside_bad(
         &self,
         id: MemberId,
@@ -415,7 +418,7 @@ impl Keeper {
         all(parts).await.into_iter().collect()
     }
 
-    /// P and Q of a row whose data is all there.
+    /// P and Q of a row with complete data.
     fn parity_of(&self, map: &StripeMap, torn_row: &TornRow, held: &Held) -> (Vec<u8>, Vec<u8>) {
         let len = torn_row.len as usize;
         let (mut p, mut q) = (vec![0; len], vec![0; len]);

@@ -1,16 +1,17 @@
-//! The checksums of blocks that were being written when the array crashed.
+//! Replay of checksums: corrects the table for blocks that were being written when the array
+//! crashed.
 //!
 //! ```text
 //!   the table's entry ─┐
-//!   the log: new sum  ─┼─▶ which of them does the block fit? ─▶ the table says so from now on
-//!   the log: old entry ┘                  └─ none ─▶ it is wrong: recovered as if it were lost
+//!   the log: new crc  ─┼─▶ which of them does the block match? ─▶ that becomes the entry
+//!   the log: old entry ┘                  └─ none ─▶ the block is wrong: recovered as if lost
 //! ```
 //!
-//! The table on the members may be older than the blocks, or newer: it is written without regard to
-//! them. Whatever it has, the log has what makes it good, for every block whose write may not have
-//! been durable with its entry.
+//! The table on the members may be older or newer than the blocks, because it is written
+//! independently of them. The log can correct it for every block whose write may not have been
+//! durable together with its entry.
 //!
-//! Owns the members' tables while rows are settled, before any shard looks at them.
+//! Owns the members' tables during replay, before any shard uses them.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,28 +27,28 @@ use crate::keeper::Keeper;
 use crate::keeper::replay::Mending;
 use crate::rows::checksum::{BLOCK, ChecksumTable};
 
-/// Pages of the members' tables, as they were found.
+/// Pages of the members' tables as read.
 #[derive(Default)]
 pub(super) struct Tables {
     pages: RefCell<BTreeMap<(MemberId, u64), Vec<u8>>>,
-    /// Members that did not say what they have, though it may be there: they are lost.
+    /// Members that failed to read, though they may hold the pages: they are lost.
     failures: RefCell<Failures>,
 }
 
 impl Keeper {
-    /// How many bytes of the array have no checksums that count yet.
+    /// Bytes of the array without valid checksums.
     pub(crate) fn unsummed_bytes(&self) -> u64 {
         self.sync.unchecksummed.borrow().bytes()
     }
 
-    /// True if a crash is the reason for all checksums that do not count.
+    /// True if a crash is the only reason for invalid checksums.
     pub(super) fn are_checksums_torn(&self) -> bool {
         let unchecksummed = self.sync.unchecksummed.borrow();
         !unchecksummed.is_empty()
             && unchecksummed.iter().all(|range| self.crash.torn.covers(&range))
     }
 
-    /// Array ranges from this offset on whose checksums count.
+    /// Array ranges from this offset on with valid checksums.
     pub(crate) fn checksummed_above(&self, offset: u64) -> RangeSet {
         let end = self.geometry.capacity();
         let mut checksummed = RangeSet::from(offset.min(end)..end);
@@ -57,8 +58,8 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// Brings the pages with the entries of a part of a member into memory. What its disk has lost
-    /// knows nothing.
+    /// Reads the pages with the entries of a part of a member. The entries of an unreadable page
+    /// are unknown.
     async fn read_tables(&self, tables: &Tables, id: MemberId, range: Range<u64>) {
         let (first, last) = (place(range.start / BLOCK).0, place((range.end - 1) / BLOCK).0);
         for number in first..=last {
@@ -74,7 +75,7 @@ impl Keeper {
         }
     }
 
-    /// True if some block of what was read of a slot fits neither its entry nor what the log says.
+    /// True if some block read from a slot matches neither its entry nor the log.
     pub(super) async fn is_wrong(
         &self,
         (tables, expected): (&Tables, &Expected),
@@ -86,7 +87,8 @@ impl Keeper {
         let Some(checksums) = &self.home.engine.checksums else { return false };
         let Some(id) = configuration.slots[slot.index()].member else { return false };
         self.read_tables(tables, id, at..at + bytes.len() as u64).await;
-        // It is lost for that: nothing may be made of what it holds, and not be known to be right.
+        // The member is lost for the failed table read. Its unverified blocks must not enter any
+        // computation.
         let late = tables.failures.borrow().iter().any(|(failed, _)| *failed == id);
         if late && !broken(Broken::LateTableTrusted) {
             return true;
@@ -95,14 +97,15 @@ impl Keeper {
             let part = (range.start - at) as usize..(range.end - at) as usize;
             let (whole, crc) = (part.len() as u64 == BLOCK, parity::crc32c(0, &bytes[part]));
             let entry = tables.entry(id, block);
-            // Of what has no checksum nothing says that it is wrong.
+            // A block without a checksum cannot be shown to be wrong.
             let says = entry.is_known() || broken(Broken::UnsummedWrong);
             let fits = !says || checksums.fits(entry, (slot, block), crc);
             whole && !fits && !claimed(checksums, expected, (slot, block), crc)
         })
     }
 
-    /// Makes the tables say what the members hold, where rows were mended or the log has claims.
+    /// Updates the tables to match the members' contents, for repaired rows and for blocks in the
+    /// log.
     pub(super) async fn resolve_checksums(
         &self,
         configuration: &Configuration,
@@ -135,7 +138,7 @@ impl Keeper {
                         match self.metadata.read_data(id, block * BLOCK..(block + 1) * BLOCK).await
                         {
                             Ok(bytes) => parity::crc32c(0, &bytes),
-                            // Its entry may be older than its row, or newer.
+                            // The unread block may not match the entry, in either direction.
                             Err(why) => {
                                 tables.could_not_read(id, why);
                                 if tables.entry(id, block).is_known() {
@@ -148,8 +151,9 @@ impl Keeper {
                     }
                 };
                 let entry = tables.entry(id, block);
-                // A block that was being written may be old in some sectors and new in others: what
-                // redundancy could not make good stays as it is, and its row agrees with it.
+                // A block that was being written may be old in some sectors and new in others. If
+                // redundancy could not recover it, it stays as it is, and its row's parity matches
+                // it.
                 if !checksums.fits(entry, (slot, block), crc) {
                     tables.put(id, block, entry.next(checksums.checksum(slot, block, crc), 1));
                     changed.insert((id, place(block).0));
@@ -172,7 +176,7 @@ impl Keeper {
 }
 
 impl Keeper {
-    /// Gives the parity of a row that was mended the generations that go with its data.
+    /// Sets the parity generations of a repaired row to match its data.
     async fn align_tables(
         &self,
         configuration: &Configuration,
@@ -211,8 +215,8 @@ impl Keeper {
 }
 
 impl Tables {
-    /// A bad sector has lost what was there. Any other error says nothing of it: what is on the
-    /// disk must not be written over by one who has not seen it.
+    /// A bad sector is a proven loss. After any other error the disk may still hold the entries, so
+    /// they must not be overwritten unread.
     fn could_not_read(&self, id: MemberId, why: io::Error) {
         let lost = why.is_medium();
         if !lost && !broken(Broken::UnreadForgotten) {
@@ -235,7 +239,7 @@ impl Tables {
     }
 }
 
-/// True if the log says that a block may hold bytes with this CRC.
+/// True if the log allows bytes with this CRC in a block.
 fn claimed(
     checksums: &ChecksumTable,
     expected: &Expected,

@@ -1,4 +1,4 @@
-//! What the keeper knows, by subject: ranges in sync, regions, records, jobs, and the last crash.
+//! The keeper's state by subject: ranges in sync, regions, records, jobs, and the last crash.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -13,28 +13,28 @@ use crate::keeper::{Command, Job, Throttle, bitmap, flush};
 use crate::rows::job::Task;
 use crate::status::Replay;
 
-/// Which array ranges agree, and how far that is durable.
+/// The array ranges that agree, and the durability of that.
 pub(crate) struct SyncState {
     /// Array ranges whose parity or copies may disagree.
     pub(crate) unsynced: RefCell<RangeSet>,
-    /// Array ranges that were synced since the last record, which was the last flush of all.
+    /// Array ranges resynced since the last commit, which was also the last flush of all members.
     pub(crate) undurable: RefCell<RangeSet>,
-    /// Array ranges whose checksums mean nothing yet; empty without checksums.
+    /// Array ranges without valid checksums; empty if the array keeps none.
     pub(crate) unchecksummed: RefCell<RangeSet>,
-    /// For members that came back: the only ranges that must be copied.
+    /// For returned members: the ranges to copy.
     pub(crate) partial: RefCell<BTreeMap<MemberId, RangeSet>>,
 }
 
-/// What arrived and was not acted upon.
+/// Messages that were received but not handled yet.
 pub(crate) struct Inbox {
-    /// What arrived and was not acted upon.
+    /// Lost members, with their errors.
     pub(crate) lost: RefCell<VecDeque<(MemberId, io::Error)>>,
     /// Shards that wait for the next flush.
     pub(crate) flushing: RefCell<Vec<flush::Asked>>,
     pub(crate) commands: RefCell<VecDeque<(Command, io::Ticket)>>,
-    /// Shards that have come to a stand since the gates were closed.
+    /// Shards that have become still since their barriers were closed.
     pub(crate) still: RefCell<BTreeSet<usize>>,
-    /// Shards that take no request any more, and have none.
+    /// Shards that refuse requests and have none in flight.
     pub(crate) quiesced: RefCell<BTreeSet<usize>>,
     pub(crate) marking: RefCell<VecDeque<bitmap::Asked>>,
 }
@@ -43,23 +43,23 @@ pub(crate) struct Inbox {
 pub(crate) struct Regions {
     /// Regions whose bits may be cleared.
     pub(crate) clearing: RefCell<Vec<u64>>,
-    /// Who holds a region's mark.
+    /// The shards that hold a region's bit.
     pub(crate) holders: RefCell<BTreeMap<u64, BTreeSet<usize>>>,
     pub(crate) awake: RefCell<BTreeSet<usize>>,
 }
 
-/// What the superblocks say, and whether they may be written.
+/// The state of the superblocks, and whether they may be written.
 pub(crate) struct RecordState {
-    /// No write is under way: what the superblocks say.
+    /// The superblocks are marked clean: no write is in flight.
     pub(crate) clean: Cell<bool>,
-    /// Nothing was recorded since the start: the superblocks may say that nothing was ever written,
-    /// may count members in that are not here, and do not go with what is logged now.
+    /// Nothing was recorded since the start. The superblocks may still say that nothing was ever
+    /// written, may list absent members as in sync, and do not match the current log session.
     pub(crate) unrecorded: Cell<bool>,
-    /// Journal device and member were lost in one moment: rows may be cut that no log tells of.
+    /// Journal device and a member were lost together: rows may be torn that no log lists.
     pub(crate) unlogged: Cell<bool>,
-    /// Somebody else has decided about this array: it is not ours to write any more.
+    /// Another host has taken over the array: this one must not write to it any more.
     pub(crate) overtaken: Cell<bool>,
-    /// Somebody is deciding what the superblocks say.
+    /// The turn to write the superblocks.
     pub(crate) deciding: AsyncMutex,
 }
 
@@ -71,20 +71,20 @@ pub(crate) struct Jobs {
     pub(crate) throttle: Throttle,
 }
 
-/// What the last run left behind, as assembly found it.
+/// The state after the last session, from assembly.
 pub(crate) struct CrashState {
-    /// Where a crash may have separated blocks from their checksums.
+    /// Ranges where a crash may have separated blocks from their checksums.
     pub(crate) torn: RangeSet,
-    /// A crash may have cut writes there.
+    /// Unsynced ranges may hold writes torn by a crash.
     pub(crate) unverified: bool,
-    /// The intent log has told of all that a crash may have cut.
+    /// The intent log has listed all interrupted writes.
     pub(crate) resolved: bool,
-    /// What was made right from the intent log.
+    /// The result of the replay.
     pub(crate) replay: Cell<Option<Replay>>,
-    /// Rows to be made right before anything else.
+    /// Rows to replay before the first request.
     pub(crate) torn_rows: RefCell<Vec<TornRow>>,
-    /// Before that, who is left out is put on record.
+    /// Before that, absent members are recorded as stale.
     pub(crate) record_first: bool,
-    /// What blocks may hold by the intent log, where checksums are kept.
+    /// The block contents that the intent log allows, if the array keeps checksums.
     pub(crate) expected: RefCell<Expected>,
 }

@@ -1,17 +1,17 @@
-//! How fast background work goes: at most `max`, and down to `min` while clients are at work.
+//! The speed of background work: at most `max`, and at least `min` while clients are active.
 
 use std::cell::Cell;
 use std::time::Duration;
 
 use io::Time;
 
-/// Limits of background work, in bytes of a member per second; they may be changed at any time.
+/// Limits of background work, in bytes of a member per second. They may change at any time.
 pub(crate) struct Throttle {
     pub(crate) min: Cell<u64>,
     pub(crate) max: Cell<u64>,
-    /// Work up to here is paid for.
+    /// End of the time that past work has used up.
     paid_until: Cell<Time>,
-    /// How often the limits were changed.
+    /// Number of changes of the limits.
     changes: Cell<u64>,
 }
 
@@ -24,7 +24,7 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// Changes the limits; what is owed under the old ones is forgotten.
+    /// Changes the limits and cancels the delay due under the old ones.
     pub(crate) fn set(&self, min: u64, max: u64, now: Time) {
         self.min.set(min);
         self.max.set(max);
@@ -32,24 +32,24 @@ impl Throttle {
         self.changes.set(self.changes.get() + 1);
     }
 
-    /// What is owed is forgotten.
+    /// Cancels the delay that is due.
     pub(crate) fn forgive(&self, now: Time) {
         self.paid_until.set(now);
     }
 
-    /// How often the limits were changed.
+    /// Number of changes of the limits.
     pub(crate) fn changes(&self) -> u64 {
         self.changes.get()
     }
 
-    /// When the next piece may begin, if `bytes` were done just now.
+    /// The start time of the next piece, after `bytes` were just done.
     pub(crate) fn next(&self, now: Time, bytes: u64, busy: bool) -> Option<Time> {
         let rate = if busy { self.min.get().min(self.max.get()) } else { self.max.get() };
         if rate == u64::MAX {
             return None;
         }
         let cost = Duration::from_nanos(bytes.saturating_mul(1_000_000_000) / rate.max(1));
-        // Idle time is not saved up.
+        // Idle time does not accumulate.
         let until = self.paid_until.get().max(now) + cost;
         self.paid_until.set(until);
         (until > now).then_some(until)

@@ -1,7 +1,8 @@
-//! Member operations that go out together: gathered, joined where they touch, sent, awaited.
+//! Batches of member operations: gathered, joined where adjacent, sent, awaited.
 //!
-//! Owns the lists that travel with operations and uses them again: once warm, a batch allocates
-//! nothing. Knows nothing of levels, plans or parity. A *tag* names a buffer to whoever added it.
+//! Owns the lists that travel with operations and reuses them: once warm, a batch allocates
+//! nothing. It is independent of levels, plans and parity. A *tag* identifies a buffer to its
+//! caller.
 
 use std::future::{Future, poll_fn};
 use std::ops::Range;
@@ -22,16 +23,16 @@ use crate::member::orphans::Orphan;
 #[derive(Default)]
 pub(crate) struct Batch {
     ops: Vec<MemberOp>,
-    /// For each slot, its latest operation: what touches it can be joined to it.
+    /// For each slot, its latest operation: an adjacent one can be joined to it.
     latest: Vec<usize>,
     read_lists: Vec<Vec<Buf>>,
     write_lists: Vec<Vec<SharedBuf>>,
     tag_lists: Vec<Vec<u32>>,
-    /// Whether operations were waited for, since it was forgotten.
+    /// Whether any operation had to be waited for, since [`Batch::forget_waiting`].
     waited: Option<bool>,
-    /// When it was sent, if it was waited for.
+    /// The time when it was sent.
     since: Time,
-    /// What is not waited for any longer, for whoever looks after it.
+    /// Abandoned operations, for the task that collects them.
     orphans: Vec<Orphan>,
     /// A member may have become slow.
     slowed: bool,
@@ -40,7 +41,7 @@ pub(crate) struct Batch {
 struct MemberOp {
     member: Rc<Member>,
     slot: Slot,
-    /// What `start` counts from, in bytes of the member's disk.
+    /// The base of `start`, in bytes of the member's disk.
     base: u64,
     /// From the start of the member's data.
     start: u64,
@@ -57,7 +58,7 @@ enum State {
     Ended(Option<Work>, io::Result<()>),
 }
 
-/// How operations of a batch are sent.
+/// The options for a batch's operations.
 #[derive(Clone, Copy)]
 pub(crate) struct IoOptions {
     pub(crate) fua: bool,
@@ -76,7 +77,7 @@ pub(crate) struct Failure {
 const NONE: usize = usize::MAX;
 
 impl Batch {
-    /// True if nothing was added.
+    /// True if the batch has no operation.
     pub(crate) fn is_empty(&self) -> bool {
         self.ops.is_empty()
     }
@@ -133,7 +134,7 @@ impl Batch {
         self.open(member, slot, at, len, work, tag);
     }
 
-    /// Adds a write to another place of a member's disk than its data.
+    /// Adds a write to a member's disk outside its data.
     pub(crate) fn log(
         &mut self,
         member: &Rc<Member>,
@@ -145,13 +146,13 @@ impl Batch {
         bufs.extend(bytes);
         let len = bufs.iter().map(|buf| buf.len() as u64).sum();
         self.open(member, slot, offset, len, Work::Write(bufs), 0);
-        // Nothing is joined to it.
+        // Later writes must not be joined to it.
         self.latest[slot.index()] = NONE;
         let op = self.ops.last_mut().expect("opened just now");
         op.base = 0;
     }
 
-    /// Adds a read of another place of a member's disk than its data.
+    /// Adds a read of a member's disk outside its data.
     pub(crate) fn read_elsewhere(
         &mut self,
         member: &Rc<Member>,
@@ -207,8 +208,8 @@ impl Batch {
         }
     }
 
-    /// As [`Batch::run`], for reads; false if some take longer than their members' peers would.
-    /// Then it is for [`Batch::go_on`], or [`Batch::forsake`].
+    /// Like [`Batch::run`], for reads, but returns false if some take longer than their members'
+    /// peers would. Then call [`Batch::go_on`] or [`Batch::forsake`].
     pub(crate) async fn run_until_late(
         &mut self,
         clock: &dyn Clock,
@@ -225,7 +226,7 @@ impl Batch {
         self.wait(clock, watch, opts, due).await
     }
 
-    /// Waits for the rest. True if everything went well.
+    /// Waits for the remaining operations. True if all succeeded.
     pub(crate) async fn go_on(
         &mut self,
         clock: &dyn Clock,
@@ -236,7 +237,7 @@ impl Batch {
         self.ops.iter().all(|op| matches!(op.state, State::Ended(_, Ok(()))))
     }
 
-    /// Waits no longer for what has not ended.
+    /// Abandons the unfinished operations.
     pub(crate) fn forsake(&mut self) {
         for op in &mut self.ops {
             if matches!(op.state, State::Sent(_)) {
@@ -246,23 +247,23 @@ impl Batch {
         }
     }
 
-    /// The slots whose operations have not ended.
+    /// The slots with unfinished operations.
     pub(crate) fn pending(&self) -> SlotSet {
         let pending = self.ops.iter().filter(|op| matches!(op.state, State::Sent(_)));
         pending.map(|op| op.slot).collect()
     }
 
-    /// True if a member may have become slow since this was asked last.
+    /// True if a member may have become slow since the last call.
     pub(crate) fn take_slowed(&mut self) -> bool {
         std::mem::take(&mut self.slowed)
     }
 
-    /// What is not waited for any longer; its buffers stay with the members.
+    /// The abandoned operations; their buffers stay with the members.
     pub(crate) fn orphans(&mut self) -> &mut Vec<Orphan> {
         &mut self.orphans
     }
 
-    /// Sends everything. True if all was answered at once.
+    /// Sends everything. True if all completed at once.
     fn start(&mut self, clock: &dyn Clock, opts: IoOptions) -> bool {
         for op in &mut self.ops {
             op.send(opts);
@@ -275,7 +276,7 @@ impl Batch {
         at_once
     }
 
-    /// Waits until each operation has ended or has missed its deadline, or until `due`: then false.
+    /// Waits until each operation has ended or missed its deadline. False if `due` comes first.
     async fn wait(
         &mut self,
         clock: &dyn Clock,
@@ -307,7 +308,7 @@ impl Batch {
                     }
                     Poll::Pending => {
                         if late {
-                            // The true time comes later, if ever: what is known counts now.
+                            // The final time comes later, if ever: the time so far is measured now.
                             let now = *now.get_or_insert_with(|| clock.now());
                             *slowed |= op.measure(since, now, opts.class);
                         }
@@ -326,7 +327,7 @@ impl Batch {
         .await
     }
 
-    /// Whether members took their time, if they were asked anything.
+    /// Whether members made the caller wait; `None` if none was asked.
     pub(crate) fn waited(&self) -> Option<bool> {
         self.waited
     }
@@ -336,7 +337,7 @@ impl Batch {
         self.waited = None;
     }
 
-    /// Takes what has ended already, without waiting; true if that is everything.
+    /// Takes completed operations without waiting; true if all have completed.
     fn poll_ended(&mut self) -> bool {
         let mut all = true;
         for op in &mut self.ops {
@@ -356,9 +357,8 @@ impl Batch {
         self.latest.fill(NONE);
     }
 
-    /// Empties the batch: hands each read's buffers to `read` with their tags (no buffer where it
-    /// stays with a member that does not answer), each other ended work to `other`, and gives the
-    /// failures.
+    /// Empties the batch. Hands each read's buffers to `read` with their tags (no buffer if it
+    /// stays with a hung member) and other completed work to `other`. Appends the failures.
     pub(crate) fn drain(
         &mut self,
         mut read: impl FnMut(u32, Option<Buf>, bool),
@@ -420,7 +420,7 @@ impl MemberOp {
     fn end(&mut self, done: Done) {
         self.settle();
         if self.is_write && !broken(Broken::FlushCoversFlying) {
-            // Not when it was sent: a flush that was sent since does not cover it.
+            // Set at the end, not at the start: a flush sent in between does not cover the write.
             self.member.unflushed.set(true);
         }
         if done.result.is_err() {
@@ -432,12 +432,13 @@ impl MemberOp {
         self.state = State::Ended(Some(done.work), done.result);
     }
 
-    /// One operation less is under way.
+    /// Counts one operation less in flight.
     fn settle(&self) {
         self.member.busy.set(self.member.busy.get() - 1);
     }
 
-    /// It was answered now, or not yet. True if its member may have become slow by this.
+    /// Records the answer time, or the time so far. True if the member may have become slow by
+    /// this.
     fn measure(&self, since: Time, now: Time, class: Class) -> bool {
         if class != Class::Foreground || self.is_flush {
             return false;
@@ -446,7 +447,7 @@ impl MemberOp {
         self.member.latency_stats.add(kind, self.end - self.start, since, now)
     }
 
-    /// Its deadline has passed.
+    /// Handles a passed deadline.
     fn overdue(&self, deadline: Duration) -> io::Error {
         self.settle();
         self.member.unflushed.set(true);
@@ -455,7 +456,7 @@ impl MemberOp {
         io::Error::new(ErrorKind::Timeout, what)
     }
 
-    /// The answer is not waited for any longer; its buffers stay with the member.
+    /// Abandons the operation; its buffers stay with the member.
     fn leave(&mut self, since: Time, result: io::Result<()>) -> Option<Orphan> {
         let missed = result.is_err();
         match std::mem::replace(&mut self.state, State::Ended(None, result)) {

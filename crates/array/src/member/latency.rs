@@ -1,42 +1,42 @@
-//! How long a member takes to answer, and whether its peers would have been quicker.
+//! Answer times of members, compared with those of their peers.
 //!
-//! Owns the measure: small histograms of one member's answer times towards one shard, apart for
-//! reads and writes and for small and large operations, and what follows from a comparison with
-//! the other members of the array. Never reads a clock, never decides where to read.
+//! Owns the measurement: small histograms of one member's answer times towards one shard,
+//! separately for reads and writes and for small and large operations. Compares them with the other
+//! members. Never reads a clock, never decides where to read.
 //!
 //! ```text
 //!   answers ─▶ histogram ─▶ p50, p99 ─┐ of the peers: the median of each
 //!                                     ▼
-//!              patience = 3 × p99     a read that takes longer is done again from the others
-//!              limit   = 10 × p50     an answer that took longer is a bad mark
-//!              12 bad marks of 16, from 3 bursts, while most members are good: it is slow
-//!              2 bad marks of 16      it is so no longer
+//!              patience = 3 × p99     a read that takes longer is hedged from the others
+//!              limit   = 10 × p50     an answer that takes longer is a bad mark
+//!              12 bad marks of 16, from 3 bursts, while most members are good: the member is slow
+//!              2 bad marks of 16      it is no longer slow
 //! ```
 //!
 //! A stall of the server's own thread makes many answers late at once, on all members. So a verdict
-//! needs evidence from several bursts: a new burst begins with an operation that was sent after the
-//! last one was noticed. It also needs a majority of members with good answers since. Where half of
-//! the members or more are bad together, the cause is none of them: their marks are dropped.
-//! Of two members one may be slow.
+//! needs evidence from several bursts. A new burst begins with an operation sent after the previous
+//! one was detected. A verdict also needs a majority of members with good answers since. If at
+//! least half of the members are bad together, the cause is outside the members, and their marks
+//! are dropped. Of two members one may be slow.
 //!
-//! Only answers that were waited for count: what is answered at once costs nothing to measure, and
-//! says nothing. The peers' median, not their worst: one slow member does not excuse another.
-//! Marks, not the histogram, say who is slow: they forget in 16 answers what was before.
+//! Only answers that were waited for are evaluated: answers without a wait take no time. The limit
+//! comes from the peers' median, not from their worst, so one slow member does not excuse another.
+//! Marks, not the histogram, decide which member is slow, because they turn over within 16 answers.
 //!
-//! To record an answer costs some ten instructions and allocates nothing. Histograms lose half
+//! Recording an answer costs some ten instructions and allocates nothing. Histograms lose half
 //! their weight each [`WINDOW`] answers.
 //!
 //! # Deadlines
 //!
-//! Deadlines without a timer for each operation: whoever waits for members registers, and a sweep
-//! wakes those who have waited too long.
+//! Deadlines need no timer per operation: requests that wait for members register, and a sweep
+//! wakes those that have waited too long.
 //!
-//! A sweep that comes late was kept from it, and so was everything else on its thread: what was to
-//! be sent was not sent, what had been answered was not seen. That time is nobody's fault, and is
-//! taken off everybody's. Only a sweep says that somebody is overdue.
+//! A late sweep means that its whole thread was blocked: requests were not sent and answers were
+//! not processed. That time is no member's fault, so it is deducted from every wait. Only a sweep
+//! declares a request overdue.
 //!
-//! Who could do without the answer also says when that would be *due*: then it is woken too, and
-//! does what it waits for in another way (`rows/hedge.rs`).
+//! A request that can do without the answer also registers when that would be *due*. It is woken
+//! then and hedges (`rows/hedge.rs`).
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
@@ -46,28 +46,28 @@ use io::{Signal, Time};
 
 /// Four buckets for each doubling, from a microsecond to some 17 seconds.
 const BUCKETS: usize = 96;
-/// The first bucket is of what takes less than about 2 to this power of nanoseconds.
+/// The first bucket holds times below about 2 to this power of nanoseconds.
 const FIRST: u32 = 10;
 /// Answers of full weight.
 const WINDOW: u32 = 512;
-/// So many answers make a median.
+/// The number of answers needed for a median.
 const ENOUGH: u32 = 16;
-/// Operations up to so many bytes are small: their time is not that of the transfer.
+/// Operations up to this size are small: the transfer does not dominate their time.
 pub(crate) const SMALL_BYTES: u64 = 64 << 10;
-/// So many times what the peers' slowest hundredth takes is too long for a read.
+/// A read is late after this multiple of the peers' p99.
 const PATIENCE: u64 = 3;
-/// So many times what the peers usually take is a bad mark.
+/// An answer is a bad mark from this multiple of the peers' median on.
 const SLOW: u64 = 10;
-/// What takes less is no bad mark, however fast the peers are.
+/// Faster answers are never bad marks, however fast the peers are.
 const SLOW_FLOOR: Duration = Duration::from_micros(500);
-/// So many bad marks of the last 16 make a member slow; not more than so many end it.
+/// This many bad marks of the last 16 make a member slow; this many or fewer end it.
 const MARKS: (u32, u32) = (12, 2);
-/// Bad marks must come from so many bursts.
+/// Bad marks must come from this many bursts.
 const BURSTS: u32 = 3;
 /// A member with more bad marks of the last 16 is no evidence against another.
 const GOOD_BITS: u32 = 4;
 
-/// What kind of operation.
+/// The kind of an operation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     Read,
@@ -79,11 +79,11 @@ pub(crate) enum Kind {
 pub(crate) struct LatencyStats {
     reads: Side,
     writes: Side,
-    /// A read that nobody waits for is under way, to see whether the member is still slow.
+    /// A read that no request waits for is in flight, to test whether the member is still slow.
     pub(crate) probing: Cell<bool>,
-    /// When the last one was sent.
+    /// The time when the last one was sent.
     pub(crate) probed: Cell<Time>,
-    /// What the keeper was told last.
+    /// The last state reported to the keeper.
     pub(crate) reported: Cell<bool>,
 }
 
@@ -95,25 +95,25 @@ struct Side {
     /// The last 16 answers, the latest lowest: a bit is set for a bad mark.
     marks: Cell<u16>,
     slow: Cell<bool>,
-    /// The bursts of these bad marks; when the first of them was noticed, and the last.
+    /// The bursts of these bad marks; the times when the first and the last were detected.
     bursts: Cell<u32>,
     first: Cell<Time>,
     last: Cell<Time>,
-    /// When the latest operation with a good answer was sent.
+    /// The time when the latest operation with a good answer was sent.
     good: Cell<Time>,
-    /// Why the last bad mark was one: the limit, and the peers' usual time, in nanoseconds.
+    /// The reason for the last bad mark: the limit and the peers' usual time, in nanoseconds.
     cause: Cell<(u64, u64)>,
 }
 
 /// One kind and size of operation.
 struct Gauge {
     histogram: Histogram,
-    /// Nanoseconds, as of the last assessment. `None` while too little is known.
+    /// Nanoseconds, as of the last assessment. `None` without enough answers.
     usual: Cell<Option<u64>>,
     slowest: Cell<Option<u64>>,
-    /// From the peers, in nanoseconds; `u64::MAX` while too little is known of them.
+    /// From the peers, in nanoseconds; `u64::MAX` without enough answers from them.
     limit: Cell<u64>,
-    /// The peers' median, from which the limit was made.
+    /// The peers' median behind the limit.
     peers: Cell<u64>,
     patience: Cell<u64>,
 }
@@ -123,7 +123,7 @@ struct Histogram {
     total: Cell<u32>,
 }
 
-/// How long operations of a kind take: the median, and the slowest hundredth.
+/// Answer times of a kind of operations: the median, and the slowest hundredth.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Latency {
     /// Half take less.
@@ -161,7 +161,7 @@ impl Histogram {
         }
     }
 
-    /// What all but `rest` of a hundred answers took at most, to a quarter.
+    /// The time within which all but `rest` of a hundred answers came, to a quarter.
     fn quantile(&self, rest: u32) -> Option<u64> {
         let total = self.total.get();
         if total < ENOUGH {
@@ -194,7 +194,7 @@ impl Side {
         if bytes <= SMALL_BYTES { &self.small } else { &self.large }
     }
 
-    /// True if it may be slow, were it not for the others.
+    /// True if it may be slow, subject to the comparison with the others.
     fn add(&self, bytes: u64, since: Time, now: Time) -> bool {
         let nanos = u64::try_from((now - since).as_nanos()).unwrap_or(u64::MAX);
         let gauge = self.gauge(bytes);
@@ -221,12 +221,12 @@ impl Side {
         self.may_be_slow()
     }
 
-    /// True if only the others are left to look at.
+    /// True if only the comparison with the others is left.
     fn may_be_slow(&self) -> bool {
         !self.slow.get() && self.is_bad() && self.bursts.get() >= BURSTS
     }
 
-    /// True if most of its answers were bad lately.
+    /// True if most of its recent answers were bad.
     fn is_bad(&self) -> bool {
         self.slow.get() || self.marks.get().count_ones() >= MARKS.0
     }
@@ -245,7 +245,7 @@ impl Side {
 }
 
 impl LatencyStats {
-    /// Enough of its answers were waited for to compare it.
+    /// True if enough of its answers were waited for to compare it.
     fn has_history(&self, kind: Kind) -> bool {
         let side = self.side(kind);
         side.small.usual.get().or(side.large.usual.get()).is_some()
@@ -258,8 +258,8 @@ impl LatencyStats {
         }
     }
 
-    /// An operation was answered, or is noticed to be late. True if the member may have become slow
-    /// by this: then [`judge`] compares it with the others.
+    /// Records an answer, or a late operation. True if the member may have become slow by this:
+    /// then [`judge`] must compare it with the others.
     pub(crate) fn add(&self, kind: Kind, bytes: u64, since: Time, now: Time) -> bool {
         self.side(kind).add(bytes, since, now)
     }
@@ -274,19 +274,19 @@ impl LatencyStats {
         self.side(kind).slow.get()
     }
 
-    /// After so long the peers would have answered a read, in nanoseconds; `u64::MAX` while too
-    /// little is known of them.
+    /// The time after which the peers would have answered a read, in nanoseconds; `u64::MAX`
+    /// without enough answers from them.
     pub(crate) fn patience(&self, bytes: u64) -> u64 {
         self.reads.gauge(bytes).patience.get()
     }
 
-    /// How long it takes, by the last assessment; of small operations where it had some.
+    /// Its answer times by the last assessment, for small operations if there were any.
     pub(crate) fn latency(&self, kind: Kind) -> Option<Latency> {
         self.side(kind).latency()
     }
 
-    /// Why it is slow: bad marks of the last 16, the limit that made the last one, and the peers'
-    /// usual time then.
+    /// The evidence for slowness: bad marks of the last 16, the limit for the last one, and the
+    /// peers' usual time then.
     pub(crate) fn cause(&self, kind: Kind) -> (u32, Duration, Duration) {
         let side = self.side(kind);
         let (limit, usual) = side.cause.get();
@@ -298,12 +298,12 @@ impl LatencyStats {
 /// A member among its peers.
 pub(crate) struct Peer<'a> {
     pub(crate) latency_stats: &'a LatencyStats,
-    /// It was asked so often that it would be known if it ever made anybody wait.
+    /// It had so many requests that any delay by it would have been detected.
     pub(crate) is_known: bool,
 }
 
-/// Compares the members of an array with each other: what each may take. A read's patience is never
-/// less than `floor`, nor more than `most`. `room` is memory to sort in.
+/// Compares the members of an array and sets their limits. A read's patience lies between `floor`
+/// and `most`. `room` is memory for sorting.
 pub(crate) fn assess(peers: &[Peer<'_>], floor: Duration, most: Duration, room: &mut Vec<u64>) {
     let all = |latency_stats: &'_ LatencyStats, each: &mut dyn FnMut(&Gauge)| {
         for side in [&latency_stats.reads, &latency_stats.writes] {
@@ -327,7 +327,7 @@ pub(crate) fn assess(peers: &[Peer<'_>], floor: Duration, most: Duration, room: 
             room.sort_unstable();
             room.get(room.len() / 2).copied()
         };
-        // Nobody had to wait for them, or nobody asked.
+        // No request had to wait for them, or they had none.
         let known = others().next().is_some() && others().all(|(_, other)| other.is_known);
         let never = known.then_some(0);
         for [first, second] in PICKS {
@@ -345,7 +345,7 @@ pub(crate) fn assess(peers: &[Peer<'_>], floor: Duration, most: Duration, room: 
     }
 }
 
-/// Says who is slow: only a member against a majority that is not.
+/// Decides which members are slow: only a minority can be.
 pub(crate) fn judge(peers: &[Peer<'_>]) {
     for kind in [Kind::Read, Kind::Write] {
         let sides = || peers.iter().map(|peer| peer.latency_stats.side(kind));
@@ -357,7 +357,7 @@ pub(crate) fn judge(peers: &[Peer<'_>]) {
             let is_good = |peer: &&Peer<'_>| {
                 let other = peer.latency_stats.side(kind);
                 let answers = other.good.get() >= side.first.get();
-                // Members that never made anybody wait have no history.
+                // Members without any wait have no history.
                 let at_once = peer.is_known && !has_history(peer);
                 other.marks.get().count_ones() <= GOOD_BITS && (answers || at_once)
             };
@@ -380,23 +380,23 @@ type Pick = fn(&LatencyStats) -> &Gauge;
 const PICKS: [[Pick; 2]; 2] =
     [[|p| &p.reads.small, |p| &p.reads.large], [|p| &p.writes.small, |p| &p.writes.large]];
 
-/// Those who wait for members, with the time at which they began.
+/// The requests that wait for members, with their start times.
 #[derive(Default)]
 pub(crate) struct Watch {
-    /// Raised when somebody begins to wait.
+    /// Raised when a request begins to wait.
     pub(crate) begun: Signal,
-    /// Raised when somebody is due before the time that is slept until.
+    /// Raised when a request becomes due before the end of the current sleep.
     pub(crate) hurried: Signal,
     until: Cell<Time>,
     waiting: RefCell<Vec<Option<Waiter>>>,
 }
 
-/// Somebody who waits for members.
+/// A request that waits for members.
 struct Waiter {
     since: Time,
     waker: Waker,
     overdue: bool,
-    /// When it wants to know that it still waits.
+    /// The time at which it checks for lateness.
     due: Option<Time>,
     late: bool,
 }
@@ -408,12 +408,12 @@ pub(crate) struct Waiting<'a> {
 }
 
 impl Waiting<'_> {
-    /// True if it has waited too long.
+    /// True if it has passed its deadline.
     pub(crate) fn is_overdue(&self) -> bool {
         self.watch.waiting.borrow()[self.number].as_ref().is_some_and(|waiter| waiter.overdue)
     }
 
-    /// True if it has waited until it was due.
+    /// True if it has passed its due time.
     pub(crate) fn is_late(&self) -> bool {
         self.watch.waiting.borrow()[self.number].as_ref().is_some_and(|waiter| waiter.late)
     }
@@ -426,7 +426,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Watch {
-    /// Registers a waiter, which is woken when it is due, if ever, and when it is overdue.
+    /// Registers a waiting request. It is woken when it is due, if ever, and when it is overdue.
     pub(crate) fn begin(&self, since: Time, due: Option<Time>, waker: Waker) -> Waiting<'_> {
         self.begun.raise();
         if due.is_some_and(|due| due < self.until.get()) {
@@ -445,7 +445,7 @@ impl Watch {
         Waiting { watch: self, number }
     }
 
-    /// Wakes everyone who is due.
+    /// Wakes every request that is due.
     pub(crate) fn hurry(&self, now: Time) {
         for waiter in self.waiting.borrow_mut().iter_mut().flatten() {
             if waiter.due.is_some_and(|due| due <= now) {
@@ -455,8 +455,7 @@ impl Watch {
         }
     }
 
-    /// When the next one is due, `latest` at the latest: whoever asks sleeps until then, or until
-    /// it is hurried.
+    /// The next due time, at most `latest`: the caller sleeps until then or until it is hurried.
     pub(crate) fn next_due(&self, latest: Time) -> Time {
         let waiting = self.waiting.borrow();
         let due = waiting.iter().flatten().filter_map(|waiter| waiter.due).min();
@@ -464,8 +463,8 @@ impl Watch {
         self.until.get()
     }
 
-    /// Wakes everyone who began more than `deadline` before `now`, apart from the time for which
-    /// this sweep, which was to come at `due`, is late.
+    /// Wakes every request that began more than `deadline` before `now`. The delay of this sweep
+    /// itself, which was due at `due`, does not count.
     pub(crate) fn sweep(&self, due: Time, now: Time, deadline: Duration) {
         for waiter in self.waiting.borrow_mut().iter_mut().flatten() {
             let lost = now - waiter.since.max(due);
@@ -477,7 +476,7 @@ impl Watch {
         }
     }
 
-    /// True if anyone waits.
+    /// True if any request waits.
     pub(crate) fn is_busy(&self) -> bool {
         self.waiting.borrow().iter().any(Option::is_some)
     }
@@ -503,7 +502,7 @@ mod tests {
         (0..members).map(|_| LatencyStats::default()).collect()
     }
 
-    /// Sends operations at one moment, after all that was answered so far.
+    /// Sends operations at one moment, after all earlier answers.
     fn feed_at(latency_stats: &LatencyStats, at: Time, (count, bytes, micros): (u32, u64, u32)) {
         (0..count).for_each(|_| {
             latency_stats.add(Kind::Read, bytes, at, at + micros * MICRO);
@@ -518,7 +517,7 @@ mod tests {
         feed_at(latency_stats, Time(0), (64, 1 << 20, micros));
     }
 
-    /// These members are slow for four bursts, later than all before; the others answer as usual.
+    /// These members are slow for four bursts after all earlier ones; the others answer as usual.
     fn stall(latencies: &[LatencyStats], slow: &[usize]) {
         for burst in 1..5 {
             let at = Time(0) + burst * Duration::from_secs(10);
@@ -575,7 +574,7 @@ mod tests {
         assess_all(&latencies, true);
         stall(&latencies, &[2]);
         assert!(latencies[2].is_slow());
-        // The others are not excused by it, nor blamed.
+        // It neither excuses nor accuses the others.
         feed(&latencies[1], 16, 900);
         assert!(!latencies[1].is_slow(), "nine times is not ten");
         feed(&latencies[2], 10, 100);
@@ -601,7 +600,7 @@ mod tests {
                 latencies.iter().all(|latency_stats| !latency_stats.is_slow()),
                 "{members} members"
             );
-            // What is left of the stall is held against nobody.
+            // The rest of the stall does not count against any member.
             (10..14).for_each(|burst| {
                 let at = Time(0) + burst * Duration::from_secs(1);
                 feed_at(&latencies[0], at, (1, 4096, 10_000));
@@ -728,7 +727,7 @@ mod tests {
         assert_eq!(watch.next_due(latest), start + 2 * SECOND);
         drop(first);
         assert_eq!(watch.next_due(latest), latest);
-        // Whoever sleeps until then is woken by one who is due before.
+        // An earlier due time wakes the sleeper.
         let mut hurried = watch.hurried.wait();
         assert!(poll_once(&mut hurried).is_none());
         let _later = watch.begin(start, Some(latest + SECOND), Waker::noop().clone());

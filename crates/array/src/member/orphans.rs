@@ -1,4 +1,4 @@
-//! Answers that nobody waits for any longer.
+//! Orphaned operations: no request waits for their answers any more.
 //!
 //! An operation that missed its deadline, and a read that was completed from other members, keep
 //! their buffers until the member answers or is removed. This module holds them:
@@ -19,17 +19,17 @@ use io::{Completion, Done, Time};
 
 use crate::member::Member;
 
-/// An operation whose answer nobody waits for.
+/// An operation whose answer no request waits for.
 pub(crate) struct Orphan {
     pub(crate) member: Rc<Member>,
     pub(crate) answer: Completion<Done>,
-    /// When it was sent.
+    /// The time when it was sent.
     pub(crate) since: Time,
     pub(crate) bytes: u64,
     pub(crate) writes: bool,
-    /// It has missed its deadline, and the member was lost for it.
+    /// It has missed its deadline, and its member was lost for that.
     pub(crate) missed: bool,
-    /// It was sent only to see how long it takes.
+    /// It was sent only to measure its time.
     pub(crate) probe: bool,
 }
 
@@ -46,12 +46,12 @@ impl Late {
         self.orphans.borrow().len()
     }
 
-    /// True if some have a deadline to come.
+    /// True if some have not reached their deadline yet.
     pub(crate) fn is_busy(&self) -> bool {
         self.orphans.borrow().iter().any(|orphan| !orphan.missed)
     }
 
-    /// Takes over what is not waited for any longer.
+    /// Takes over abandoned operations.
     pub(crate) fn take(&self, orphans: impl IntoIterator<Item = Orphan>) {
         for orphan in orphans {
             if orphan.writes {
@@ -62,7 +62,7 @@ impl Late {
         self.wake();
     }
 
-    /// Has them looked at.
+    /// Wakes the task that collects them.
     pub(crate) fn wake(&self) {
         if let Some(waker) = &*self.waker.borrow() {
             waker.wake_by_ref();
@@ -71,7 +71,7 @@ impl Late {
 }
 
 impl Orphan {
-    /// One operation less is under way, as far as its member's load goes.
+    /// Counts one operation less in its member's load.
     pub(crate) fn settle(&self) {
         if !self.missed {
             self.member.busy.set(self.member.busy.get() - 1);

@@ -1,8 +1,9 @@
-//! Which copy to read: a stream stays with its copy, a new one goes where there is least to do.
+//! Read balancing between copies: a stream stays with its copy, a new one goes to the least busy
+//! one.
 //!
-//! A read that begins where an earlier one ended belongs to its stream and reads the same copy, so
-//! that each member sees runs of addresses. The table of streams is larger than the number of
-//! copies: a third reader on two copies does not make the first two lose theirs.
+//! A read that begins at the end of an earlier one belongs to its stream and reads the same copy,
+//! so that each member sees sequential reads. The table has more streams than an array has copies:
+//! a third reader on two copies does not displace the first two.
 
 use std::cell::RefCell;
 
@@ -13,7 +14,7 @@ use crate::member::Member;
 /// Streams remembered at once.
 const STREAMS: usize = 32;
 
-/// How many more operations a stream's own copy may have under way than the idlest one.
+/// A stream leaves its copy when that has more operations in flight than the idlest one plus this.
 const PATIENCE: u32 = 8;
 
 #[derive(Default)]
@@ -35,8 +36,8 @@ struct Stream {
 }
 
 impl Balancer {
-    /// The copy to read for `len` bytes from `array_offset`; `member` gives the member of a place
-    /// that can be read now. `None` if there is none.
+    /// The copy to read for `len` bytes from `array_offset`. `member` returns the member of a place
+    /// that is readable now. `None` if there is none.
     pub(crate) fn choose<'a>(
         &self,
         array_offset: u64,

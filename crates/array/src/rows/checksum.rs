@@ -1,27 +1,28 @@
-//! Checksums of the members' blocks: what is read is what was written, or it is an error and made
-//! good (`layout::private::checksums` has the theory and the form).
+//! Checksums of the members' blocks: a read returns the bytes last written, or it is repaired or
+//! fails (`layout::private::checksums` has the theory and the form).
 //!
 //! ```text
-//!   read   ─▶ page in memory? ─no─▶ read it ─▶ sum of each block ─ wrong ─▶ lock the row, look at
-//!                                                                          all of it (`repair.rs`)
-//!   write  ─▶ old blocks checked ─▶ log: new checksums, old entries ─▶ data ─▶ entries in memory
-//!                                                                          │ later
-//!   page   ◀── before the log's space, the region's bit, or the dirty mark is given up ──╯
+//!   read   ─▶ page in memory? ─no─▶ read it ─▶ verify each block ─mismatch─▶ lock the row, read
+//!                                                                         all of it (`repair.rs`)
+//!   write  ─▶ old blocks verified ─▶ log: new checksums, old entries ─▶ data ─▶ entries in memory
+//!                                                                         │ later
+//!   page   ◀── before log space, the bitmap bit or the dirty mark is released ──╯
 //! ```
 //!
-//! Owns the pages of the table that are in memory. A page goes to its member whenever there is
-//! reason to; no order between it and the data is needed:
+//! Owns the pages of the table that are in memory. A page may be written to its member at any time;
+//! no order between a page and the data is needed:
 //!
-//! - With an intent log, a record that is still needed has the old entry and the new sum of every
-//!   block that it was written for. After a crash the block has one of the two, and the page is
-//!   made right by which (`keeper/replay_checksums.rs`).
-//! - Without one, entries of regions whose bit is set vouch only for blocks that fit them, until
-//!   the regions are synced and summed anew (`torn.rs`).
+//! - With an intent log, a live record has the old entry and the new checksum of each of its
+//!   blocks. After a crash the block matches one of the two, and replay corrects the page
+//!   accordingly (`keeper/replay_checksums.rs`).
+//! - Without a log, entries of regions with set bits are used only for blocks that match them,
+//!   until the regions are synced and checksummed again (`torn.rs`).
 //!
 //! Invariants:
-//! - An entry is changed only under the lock of its row, after its block was written.
-//! - A page in memory is newer than the one on the member; it leaves memory only when it is not.
-//! - Regions that different shards own have no page in common ([`region_bytes`]).
+//! - An entry changes only under the lock of its row, after its block was written.
+//! - A page in memory is at least as new as the one on the member. It leaves memory only when
+//!   equal.
+//! - Regions of different shards have no page in common ([`region_bytes`]).
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -51,24 +52,24 @@ pub(crate) mod verify;
 pub(crate) use torn::Read;
 pub(crate) use update::New;
 
-/// So many pages are remembered as just used.
+/// The number of recently used pages that are remembered.
 const RECENT: usize = 16;
 
-/// Bytes that are checksummed together.
+/// Bytes per checksum.
 pub(crate) const BLOCK: u64 = CHECKSUM_BLOCK_BYTES;
 
-/// What a shard is told of checksums when it starts.
+/// The checksum settings of a shard.
 #[derive(Clone, Debug)]
 pub(crate) struct ChecksumSetup {
     pub(crate) seed: Seed,
-    /// Array ranges whose entries do not count yet.
+    /// Array ranges whose entries are not valid yet.
     pub(crate) unchecksummed: RangeSet,
     /// Array ranges where a crash may have separated blocks from their entries.
     pub(crate) torn: RangeSet,
 }
 
-/// Bytes of a region, so that no two have a page in common: about as many as usual, or all of the
-/// array where its places do not go side by side.
+/// Bytes of a region, such that no two regions share a page: about the usual number, or the whole
+/// array where its places are not contiguous.
 pub(crate) fn region_bytes(geometry: &Geometry) -> u64 {
     let usual = geometry.region_bytes();
     let unit = match (geometry.family(), geometry.layout()) {
@@ -86,21 +87,22 @@ pub(crate) fn region_bytes(geometry: &Geometry) -> u64 {
 pub(crate) struct ChecksumTable {
     seed: Seed,
     pages: RefCell<BTreeMap<(MemberId, u64), Rc<Page>>>,
-    /// Some of them that were just used: a write asks a dozen times for the same few.
+    /// Recently used pages: one write looks the same few pages up a dozen times.
     recent: RefCell<[Option<Rc<Page>>; RECENT]>,
-    /// So many pages are kept when nobody needs them.
+    /// The most unused pages that are kept.
     most: usize,
-    /// Counts uses of pages.
+    /// Counts uses of pages, as a clock for their age.
     turn: Cell<u64>,
-    /// Pages that their members do not have.
+    /// Number of pages with changes that their members do not have.
     dirty: Cell<usize>,
-    /// Array ranges whose entries do not count yet.
+    /// Array ranges whose entries are not valid yet.
     pub(crate) unchecksummed: RefCell<RangeSet>,
-    /// Of these, ranges where an entry that fits its block still counts. Never changes.
+    /// The torn part of these at the start: an entry that matches its block is valid there. Never
+    /// changes.
     torn: RangeSet,
-    /// Raised when a page is there, or could not be read.
+    /// Raised when a page has been read, or its read has failed.
     arrived: Signal,
-    /// Writing out: one at a time, numbered as they begin.
+    /// Writes of dirty pages: one at a time, numbered as they begin.
     begun: Cell<u64>,
     ended: Cell<u64>,
     running: Cell<bool>,
@@ -108,7 +110,7 @@ pub(crate) struct ChecksumTable {
     /// Raised when pages should be written, and at the end.
     pub(crate) crowded: Signal,
     list: RefCell<Vec<Rc<Page>>>,
-    /// Entries were damaged and are right again, which no mark tells of.
+    /// Damaged entries were corrected, and no bitmap bit covers that.
     pub(crate) mended: Cell<bool>,
 }
 
@@ -118,13 +120,13 @@ pub(crate) struct Page {
     slot: Slot,
     number: u64,
     bytes: RefCell<Vec<u8>>,
-    /// It is there: else it is being read.
+    /// The page has been read; if false, a read is in flight.
     ready: Cell<bool>,
     dirty: Cell<bool>,
     used: Cell<u64>,
 }
 
-/// A part of a member whose checksums are wanted.
+/// A part of a member whose checksums are needed.
 #[derive(Clone)]
 pub(crate) struct Wanted {
     pub(crate) member: Rc<Member>,
@@ -155,14 +157,14 @@ impl ChecksumTable {
         }
     }
 
-    /// True if what the table says of this array range counts.
+    /// True if the table's entries for this array range are valid.
     pub(crate) fn counts(&self, offset: u64, len: u64) -> bool {
         let unchecksummed = self.unchecksummed.borrow();
         unchecksummed.is_empty() || !unchecksummed.overlaps(offset..offset + len)
     }
 
-    /// True if a crash may have separated the blocks of this array range from their entries: a
-    /// block that fits its entry is right, any other block may be too.
+    /// True if a crash may have separated the blocks of this array range from their entries. A
+    /// block that matches its entry is right there; any other block may be right, too.
     pub(crate) fn is_torn(&self, offset: u64, len: u64) -> bool {
         let (end, unchecksummed) = (offset + len, self.unchecksummed.borrow());
         if !unchecksummed.overlaps(offset..end) || broken(Broken::TornChecksumsIgnored) {
@@ -196,7 +198,7 @@ impl ChecksumTable {
         entry.fits(crc, self.checksum(slot, block, crc))
     }
 
-    /// The page with a block's entry, and which one it is there, if it is in memory.
+    /// The page with a block's entry, and the entry's index there, if the page is in memory.
     fn page(&self, member: MemberId, block: u64) -> Option<(Rc<Page>, usize)> {
         let (number, index) = place(block);
         self.recall(member, number).map(|page| (page, index))
@@ -215,7 +217,7 @@ impl ChecksumTable {
         Some(Rc::clone(page))
     }
 
-    /// Nothing was just used: whoever else holds a page needs it.
+    /// Empties the list of recent pages, so that only real users keep pages alive.
     fn forget_recent(&self) {
         self.recent.borrow_mut().fill(None);
     }
@@ -225,7 +227,7 @@ impl ChecksumTable {
         self.page(member, block).is_some()
     }
 
-    /// What the table has for a block; nothing known where the page is not in memory.
+    /// The entry of a block; unknown if its page is not in memory.
     pub(crate) fn entry(&self, member: MemberId, block: u64) -> ChecksumEntry {
         let page = self.page(member, block);
         page.map_or(ChecksumEntry::UNKNOWN, |(page, index)| {
@@ -243,18 +245,18 @@ impl ChecksumTable {
         true
     }
 
-    /// True if so many pages wait to be written that they should be.
+    /// True if so many pages are dirty that they should be written now.
     pub(crate) fn is_crowded(&self) -> bool {
         self.dirty.get() > self.most / 2
     }
 
-    /// True if there are pages that their members do not have.
+    /// True if any page has changes that its member does not have.
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty.get() > 0 || self.running.get()
     }
 
-    /// Forgets the pages of a member that is introduced anew, or has no place. Who is about to
-    /// write them does not: the disk may be somebody else's by now.
+    /// Drops the pages of a member that is introduced again or has no slot. A write of these pages
+    /// in preparation must not go out: the disk may have another use by now.
     pub(crate) fn forget(&self, member: MemberId) {
         self.forget_recent();
         let mut pages = self.pages.borrow_mut();
@@ -265,7 +267,7 @@ impl ChecksumTable {
         pages.retain(|&(id, _), _| id != member);
     }
 
-    /// Finds a page, or makes one that is to be read: then it is this caller's to do so.
+    /// Finds a page, or adds one that the caller must read.
     fn find(&self, wanted: &Wanted, number: u64) -> (Rc<Page>, bool) {
         self.turn.set(self.turn.get() + 1);
         if let Some(page) = self.recall(wanted.member.id, number) {
@@ -291,7 +293,7 @@ impl ChecksumTable {
         (page, true)
     }
 
-    /// Lets go of pages that nobody has used for longest, if there are too many.
+    /// Evicts the least recently used pages if there are too many.
     fn evict(&self) {
         let mut pages = self.pages.borrow_mut();
         if pages.len() <= self.most {
@@ -301,7 +303,7 @@ impl ChecksumTable {
         let idle = |page: &Rc<Page>| Rc::strong_count(page) == 1 && !page.dirty.get();
         let mut uses: Vec<u64> =
             pages.values().filter(|page| idle(page)).map(|page| page.used.get()).collect();
-        // An eighth at a time: to look at all of them for each would be slow.
+        // Evicts an eighth at a time: a scan of all pages for each eviction would be slow.
         let excess = (pages.len() - self.most + self.most / 8).min(uses.len());
         let Some(last) = excess.checked_sub(1) else { return };
         let (_, &mut limit, _) = uses.select_nth_unstable(last);
@@ -309,7 +311,7 @@ impl ChecksumTable {
     }
 }
 
-/// Pages that one reader fetches: none stays half there if he is dropped on the way.
+/// Pages that one reader fetches. If it is dropped, none of them stays half read.
 struct Fetch<'a> {
     checksums: &'a ChecksumTable,
     pages: Vec<Rc<Page>>,
@@ -329,9 +331,9 @@ impl Drop for Fetch<'_> {
 }
 
 impl RowOp<'_> {
-    /// Brings the pages of these parts into memory, and keeps them there as long as `work.pages`.
-    /// False if a member failed: it is in `work.failures`. A page that cannot be read knows
-    /// nothing.
+    /// Brings the pages of these parts into memory and keeps them there as long as `work.pages`.
+    /// False if a member failed: it is in `work.failures`. The entries of an unreadable page are
+    /// unknown.
     pub(crate) async fn load_checksums(&mut self) -> bool {
         let Some(checksums) = &self.engine.checksums else { return true };
         self.work.pages.clear();
@@ -354,7 +356,7 @@ impl RowOp<'_> {
                 return true;
             }
             if fetch.pages.is_empty() {
-                // Somebody else is about to have them.
+                // Another reader is about to have read them.
                 self.work.pages.clear();
                 let arrived = checksums.arrived.wait();
                 drop(fetch);
@@ -405,12 +407,12 @@ impl RowOp<'_> {
         self.work.failures.is_empty()
     }
 
-    /// Completes when every entry that was changed before this call is with its member, though not
-    /// durably: a flush makes it so. Members that fail are lost, on record: until then the log
-    /// keeps what their tables lack. Not to be waited for inside the gate.
+    /// Completes when every entry changed before this call is on its member, though not durably
+    /// before a flush. Failed members are lost, on record: until then the log keeps the entries
+    /// that their tables lack. Must not be awaited inside the barrier.
     ///
     /// # Errors
-    /// If one did: what was changed on the others may not be with them yet.
+    /// If a member failed: changes for the others may not be written yet.
     pub(crate) async fn write_checksums(&mut self) -> Result<()> {
         let Some(checksums) = &self.engine.checksums else { return Ok(()) };
         let wanted = checksums.begun.get() + 1;
@@ -432,7 +434,7 @@ impl RowOp<'_> {
             checksums.running.set(false);
             if whole {
                 checksums.ended.set(checksums.begun.get());
-                // A broken array has losses that are on no record.
+                // A failed array does not record losses.
                 let log = self.engine.log.as_ref().filter(|_| !self.engine.view().mode.is_final());
                 log.zip(number).inspect(|(log, number)| log.checksums_written(*number));
             }
@@ -446,7 +448,7 @@ impl RowOp<'_> {
 
     /// Writes all pages that are dirty now. False if a member failed.
     async fn write_pages(&mut self, checksums: &ChecksumTable) -> bool {
-        // One writes out at a time: the list is his, and used again.
+        // Only one task writes pages at a time, so it can reuse the list.
         let mut dirty = checksums.list.take();
         dirty.extend(
             checksums.pages.borrow().values().filter(|page| page.dirty.get()).map(Rc::clone),
@@ -462,7 +464,8 @@ impl RowOp<'_> {
                 });
                 self.work.batch.log(&run[0].member, run[0].slot, run[0].place(), bytes);
             }
-            // No gate waits for these: who is failed meanwhile must not come back before they land.
+            // The barrier does not wait for these writes: a failed member must not return before
+            // they land.
             let ungated = || group.iter().filter(|_| !broken(Broken::PageOvertaken));
             ungated().for_each(|page| page.member.counters().late_writes.add(1));
             let opts = IoOptions {
@@ -472,7 +475,7 @@ impl RowOp<'_> {
                 deadline: self.engine.setup.bounds.deadline,
             };
             self.engine.run(&mut self.work.batch, opts).await;
-            // What was not answered is counted as late by now.
+            // Unanswered writes are counted as late by now.
             ungated().for_each(|page| page.member.counters().late_writes.sub(1));
             self.work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut self.work.failures);
             for failure in self.work.failures.drain(..) {
@@ -487,14 +490,14 @@ impl RowOp<'_> {
 }
 
 impl Engine {
-    /// Writes pages when too many wait for it, while the shard runs.
+    /// Writes pages when too many are dirty, until the shard stops.
     pub(crate) async fn tend_checksums(self: Rc<Self>) {
         let Some(checksums) = &self.checksums else { return };
         let mut scratch = Scratch::default();
         while !self.is_stopping() {
             let mended = checksums.mended.take();
             if checksums.is_crowded() || mended {
-                // Whoever failed is reported: the next round goes without him.
+                // Failures are reported: the next round runs without the failed members.
                 let _ = RowOp::new(&self, &mut scratch, self.background()).write_checksums().await;
                 if mended {
                     let _ = self.make_durable().await;
@@ -511,12 +514,12 @@ impl Page {
         (self.member.id, self.number) == (member, number)
     }
 
-    /// True if both are dirty and `next` lies right behind this one: one write takes both.
+    /// True if both pages are dirty and `next` is adjacent: one write covers both.
     fn goes_out_with(&self, next: &Page) -> bool {
         self.dirty.get() && next.dirty.get() && next.is(self.member.id, self.number + 1)
     }
 
-    /// Where it lies on its member's disk.
+    /// The page's offset on its member's disk.
     fn place(&self) -> u64 {
         let table = self.member.table.expect("every member of an array with sums has a table");
         table + self.number * PAGE_BYTES

@@ -1,14 +1,14 @@
 //! The context in which a worker carries out one unit.
 //!
 //! ```text
-//!   worker ─▶ RowOp { engine, work, opts } ── gate entered ──▶ RowOp { …, inside } ─▶ steps
+//!   worker ─▶ RowOp { engine, work, opts } ── barrier ──▶ RowOp { …, inside } ─▶ steps
 //! ```
 //!
-//! [`Engine`] is what all units of a shard share: members as they are seen, memory, locks, log,
-//! checksums. It has nothing of queues, workers or requests: those are the shard's. [`Scratch`] is
-//! the memory of one worker. Each step of a read, a write, a scrub or a rebuild is a method of
-//! [`RowOp`]. What concerns one epoch takes its view as an argument: a step must say which epoch
-//! its decision belongs to. A step fails as [`RowOp::lose`] does, if it does not say otherwise.
+//! [`Engine`] is the shared state of a shard's units: view, memory, locks, log, checksums. It has
+//! no queues, workers or requests: those are the shard's. [`Scratch`] is the memory of one worker.
+//! Each step of a read, a write, a scrub or a rebuild is a method of [`RowOp`]. Steps that depend
+//! on the epoch take its view as an argument, so that each decision names its epoch. Steps fail as
+//! [`RowOp::lose`] does unless they document other errors.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -37,28 +37,29 @@ use crate::shard::cache::map;
 use crate::shard::message::{Post, ToKeeper};
 use crate::shard::queue::Load;
 
-/// What a shard is told when it starts, and keeps.
+/// The constant settings of a shard.
 pub(crate) struct Setup {
     pub(crate) name: String,
     pub(crate) geometry: Rc<Geometry>,
     pub(crate) bounds: Bounds,
     pub(crate) kernel: Kernel,
     pub(crate) clock: Rc<dyn Clock>,
-    /// Bytes of sync space per mark of the write-intent bitmap.
+    /// Bytes of sync space per bit of the write-intent bitmap.
     pub(crate) bitmap_bytes: u64,
     /// The array promises that discarded bytes read as zeros.
     pub(crate) discard_zeroes: bool,
     /// When writes are acknowledged.
     pub(crate) cache: CacheMode,
-    /// The array says that what is written may be lost until it is flushed.
+    /// The array reports a volatile cache: writes may be lost until a flush.
     pub(crate) volatile: bool,
     /// Compare parity on each read.
     pub(crate) check_reads: bool,
-    /// Compute parity at all: off only to measure what it costs.
+    /// Compute parity at all: off only to measure the cost of parity.
     pub(crate) parity: bool,
-    /// What is not synced may have been cut by a crash, and nobody has said that this will do.
+    /// Unsynced ranges may hold writes torn by a crash, and the administrator has not accepted
+    /// them.
     pub(crate) unverified: bool,
-    /// Nothing may be read or written before the first configuration comes.
+    /// The barrier stays closed until the first configuration arrives.
     pub(crate) settling: bool,
 }
 
@@ -77,15 +78,15 @@ pub(crate) struct Engine {
     pub(crate) flushes: Flushes,
     pub(crate) log: Option<Log>,
     pub(crate) checksums: Option<ChecksumTable>,
-    /// Who waits for the keeper to put on record what it was told.
+    /// Callers that wait until the keeper has recorded their reports.
     pub(crate) records: Completions<()>,
     pub(crate) post: Rc<Post>,
     pub(crate) view: RefCell<Rc<View>>,
     /// Array ranges of this shard whose parity or copies may disagree.
     pub(crate) unsynced: RefCell<RangeSet>,
-    /// Array ranges that are lost, though no member's block is bad: errors until they are written.
+    /// Lost array ranges, apart from the members' bad blocks: errors until they are written.
     pub(crate) bad: RefCell<RangeSet>,
-    /// Member offsets of rows that were written whole since a crash, though not synced.
+    /// Member offsets of rows that were written whole since a crash but are not synced.
     pub(crate) resolved: RefCell<RangeSet>,
     /// Member offsets of rows whose last write found no space: nothing is recovered from them.
     pub(crate) unfinished: RefCell<RangeSet>,
@@ -99,7 +100,7 @@ impl Engine {
         &self.loads[self.index]
     }
 
-    /// The options of work in the background.
+    /// The options of background work.
     pub(crate) fn background(&self) -> IoOptions {
         let deadline = self.setup.bounds.deadline;
         IoOptions { fua: false, class: Class::Background, op_bytes: 0, deadline }
@@ -111,7 +112,7 @@ impl Engine {
         self.take_stock(batch);
     }
 
-    /// What follows from a batch's run.
+    /// Handles the consequences of a batch's run.
     pub(crate) fn take_stock(&self, batch: &mut Batch) {
         if batch.take_slowed() {
             self.judge_latency();
@@ -121,14 +122,14 @@ impl Engine {
         }
     }
 
-    /// Hands what a batch does not wait for any longer to those who look after it.
+    /// Hands a batch's orphaned operations to the task that collects them.
     pub(crate) fn leave_behind(&self, batch: &mut Batch) {
         self.late.take(batch.orphans().drain(..));
-        // Their deadlines are watched.
+        // Their deadlines count from now on.
         self.watch.begun.raise();
     }
 
-    /// The view of now.
+    /// The current view.
     pub(crate) fn view(&self) -> Rc<View> {
         Rc::clone(&self.view.borrow())
     }
@@ -146,7 +147,7 @@ impl Engine {
     }
 }
 
-/// What a worker keeps between units, so that none of it is allocated anew.
+/// A worker's buffers and lists, kept between units so that nothing is allocated again.
 #[derive(Default)]
 pub(crate) struct Scratch {
     pub(crate) batch: Batch,
@@ -156,19 +157,19 @@ pub(crate) struct Scratch {
     pub(crate) outgoing: Vec<Outgoing>,
     pub(crate) parts: Parts,
     pub(crate) chosen: Vec<Place>,
-    /// Parts of members whose checksums are needed, their pages, and checksums to be.
+    /// Parts of members whose checksums are needed, their pages, and new checksums.
     pub(crate) wanted: Vec<Wanted>,
     pub(crate) pages: Vec<Rc<checksum::Page>>,
     pub(crate) news: Vec<checksum::New>,
-    /// What the cache held of a range when its read began, and room to sort it.
+    /// The pieces that the cache held of a range when its read began, and room to sort them.
     pub(crate) held: Vec<map::Piece>,
     pub(crate) order: Vec<(u64, u64)>,
-    /// What was written has taken blocks off a list of bad ones, which is not on record yet.
+    /// A write has taken blocks off a bad-block list, and that is not on record yet.
     pub(crate) healed: bool,
 }
 
 impl Scratch {
-    /// Wants the checksums of a part of a slot on these members.
+    /// Adds a part of a slot, on these members, to the wanted checksums.
     pub(crate) fn want<'m>(
         &mut self,
         members: impl IntoIterator<Item = &'m Rc<Member>>,
@@ -181,7 +182,7 @@ impl Scratch {
 }
 
 impl Scratch {
-    /// Who rests holds no member, and so no disk: it may have been removed, and wanted elsewhere.
+    /// An idle worker must not keep a disk open: the member may have been removed.
     pub(crate) fn let_go(&mut self) {
         self.failures.clear();
         self.wanted.clear();
@@ -189,7 +190,7 @@ impl Scratch {
     }
 }
 
-/// One unit at work, or one step of it under other options.
+/// One unit in progress, or one step of it with other options.
 pub(crate) struct RowOp<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) work: &'a mut Scratch,
@@ -199,12 +200,12 @@ pub(crate) struct RowOp<'a> {
 }
 
 impl<'a> RowOp<'a> {
-    /// A unit that has not entered the gate.
+    /// A unit that has not entered the barrier.
     pub(crate) fn new(engine: &'a Engine, work: &'a mut Scratch, opts: IoOptions) -> RowOp<'a> {
         RowOp { engine, work, opts, inside: None }
     }
 
-    /// The same unit, inside the gate.
+    /// The same unit, inside the barrier.
     pub(crate) fn inside<'b>(&'b mut self, inside: &'b Inside<'b>) -> RowOp<'b> {
         RowOp { engine: self.engine, work: self.work, opts: self.opts, inside: Some(inside) }
     }
@@ -214,7 +215,7 @@ impl<'a> RowOp<'a> {
         RowOp { engine: self.engine, work: self.work, opts, inside: self.inside }
     }
 
-    /// The same step, with other memory: `work` keeps what it holds.
+    /// The same step with other memory: `work` keeps its contents.
     pub(crate) fn beside<'b>(&self, other: &'b mut Scratch) -> RowOp<'b>
     where
         'a: 'b,
@@ -222,7 +223,7 @@ impl<'a> RowOp<'a> {
         RowOp { engine: self.engine, work: other, opts: self.opts, inside: self.inside }
     }
 
-    /// The guard of the gate.
+    /// The guard of the barrier.
     ///
     /// # Panics
     /// If the unit has not entered.
@@ -238,7 +239,7 @@ impl<'a> RowOp<'a> {
         let (mut reported, mut fatal) = (Vec::new(), Ok(()));
         for Failure { member, slot, error } in self.work.failures.drain(..) {
             let plain = self.engine.setup.geometry.family() == Family::Plain;
-            // A copy can be done without, and must not take the slot.
+            // A failed replacement must not cost the slot.
             if plain && (!view.is_replacement(slot, member.id) || broken(Broken::FailedCopyKept)) {
                 let kind = ErrorKind::DataLost;
                 let what = format!("{} failed, and the level has no redundancy", member.name);

@@ -1,4 +1,4 @@
-//! Flushes, shared by those who wait for them.
+//! Flushes, shared by the requests that wait for them.
 //!
 //! A shard has one flush under way at a time. In cache mode `sync` a write is acknowledged when it
 //! is durable. Writes that end while a flush is under way, and clients that flush, wait for the
@@ -10,8 +10,8 @@
 //!   write C ends ──────────┴▶ waits ──┘
 //! ```
 //!
-//! The shard does not flush members by itself: it asks the keeper, who flushes once for all shards
-//! that ask (`keeper/flush.rs` says why).
+//! The shard does not flush members itself: the keeper flushes once for all shards that ask
+//! (`keeper/flush.rs` explains why).
 
 use std::cell::{Cell, RefCell};
 
@@ -41,24 +41,24 @@ pub enum CacheMode {
 pub(crate) struct Flushes {
     begun: Cell<u64>,
     running: Cell<bool>,
-    /// Number and outcome of the last flush that ended.
+    /// Number and result of the last flush that ended.
     ended: RefCell<Option<(u64, Result<()>)>>,
-    /// Why nothing can be made durable any more.
+    /// The error, once nothing can be made durable any more.
     failed: RefCell<Option<Error>>,
     changed: Signal,
-    /// What the keeper answers.
+    /// The keeper's pending answers.
     answers: Completions<Result<()>>,
 }
 
 impl Flushes {
-    /// The keeper has answered.
+    /// Records the keeper's answer.
     pub(crate) fn answer(&self, ticket: u64, result: Result<()>) {
         self.answers.finish(Ticket::from_bits(ticket), result);
     }
 }
 
 impl Engine {
-    /// Completes when a flush that began after this call has ended, with its outcome.
+    /// Completes with the result of a flush that began after this call.
     pub(crate) async fn make_durable(&self) -> Result<()> {
         let flushes = &self.flushes;
         let wanted = flushes.begun.get() + 1;
@@ -88,10 +88,10 @@ impl Engine {
         }
     }
 
-    /// Has every member flushed that was written since the last flush.
+    /// Asks the keeper to flush every member written since the last flush.
     async fn flush(&self) -> Result<()> {
-        // What a crash has cut is made right first: until then a loss may take what was written
-        // before it.
+        // Replay must finish first: until then a member loss may take data written before the
+        // crash.
         drop(self.gate.enter().await);
         let number = self.log.as_ref().map(Log::flush_begins);
         let skips = |slot: usize| broken(Broken::FlushMissesOne) && slot == 0;

@@ -1,29 +1,30 @@
 //! Reads that do not wait for one slow member.
 //!
 //! ```text
-//!   read ─▶ its member ──────── quick: the usual case, nothing else happens ──────▶ answer
+//!   read ─▶ its member ──────── in time: the usual case ───────────────────────────▶ answer
 //!              │
 //!              ├─ late: its peers would have answered long since (`member/latency.rs`)
-//!              │        the read is done again without it ──┐
-//!              │                                            ├─ who is first answers; the other is
-//!              └─ the member's answer, after all ───────────┘  left behind (`member/orphans.rs`)
+//!              │        the read is hedged without it ──────┐
+//!              │                                            ├─ the first answer wins; the other
+//!              └─ the member's own late answer ─────────────┘  is orphaned (`member/orphans.rs`)
 //!
-//!   read ─▶ its member is known to be slow: done without it at once; a probe now and then, for
-//!           which nobody waits, shows when it is quick again
+//!   read ─▶ its member is marked slow: read without it at once; occasional probes, on which
+//!           no request waits, show when it is fast again
 //! ```
 //!
-//! *Without it* is another copy on mirrors, and the row's other slots and parity on the levels that
-//! have it. To do reads again costs the other members work, so of all reads only a share may be,
-//! and a few at once before that ([`Bounds`](metadata::Bounds)): members that are all busy are not
-//! made busier. A member that is known to be slow costs no share: it was spared that work.
+//! *Without it* means another copy on mirrors, and the row's other slots and parity on parity
+//! levels. A hedged read costs the other members work. So only a share of all reads may be hedged,
+//! after a small initial burst ([`Bounds`](metadata::Bounds)); otherwise hedges would add load when
+//! all members are busy. Avoiding a slow member costs no share, because that member is spared the
+//! read.
 //!
 //! Invariants:
-//! - A read that is done again writes nothing: it may be dropped wherever it stands.
-//! - It is answered from redundancy only where that is known to agree with the data: where copies
-//!   or parity may disagree, a reader gets the bytes he would get without it, however late.
-//! - The member's late answer counts only if the membership is still what it was when it was asked:
-//!   a member that left since may hold other bytes by now.
-//! - Nobody waits inside the gate for a late member.
+//! - A hedged read writes nothing: it may be dropped at any point.
+//! - It uses redundancy only where that is known to agree with the data. Where copies or parity may
+//!   disagree, a reader gets the same bytes as without the hedge, however late.
+//! - A member's late answer is used only if the epoch has not changed since: a member that left in
+//!   between may hold other bytes by now.
+//! - No request waits inside the barrier for a late member.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -47,35 +48,35 @@ use crate::rows::read::Target;
 use crate::rows::{RowWork, Scratch};
 use crate::shard::message::ToKeeper;
 
-/// Members are compared with each other so often, while anybody waits for them.
+/// The interval of comparing members while any request waits for them.
 const ASSESSMENT: Duration = Duration::from_millis(20);
-/// A slow member is probed so often, while reads go past it: 16 good answers take a second.
+/// The interval of probing a slow member while reads avoid it: 16 good answers take a second.
 const PROBING: Duration = Duration::from_millis(50);
-/// A member that was asked so often would be known if it ever made anybody wait.
+/// After this many requests, a member that delays reads would have been detected.
 const KNOWN: u64 = 64;
-/// What one read that is done again costs of the credit.
+/// The credit that one hedged read costs.
 const PRICE: u32 = 100;
 
-/// How a read of bytes as they are went.
+/// The result of a direct read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Attempt {
-    /// It is there.
+    /// All of it was read.
     Whole,
-    /// Some of it failed, or cannot be read so.
+    /// Some of it failed, or is not directly readable.
     Failed,
-    /// Some members take longer than their peers would; their operations are still under way.
+    /// Some members take longer than their peers would; their operations are still in flight.
     Late,
     /// Some members are slow and were not asked.
     Shunned,
 }
 
-/// What a shard may do again.
+/// The hedging budget of a shard.
 pub(crate) struct Hedges {
     credit: Cell<u32>,
     most: u32,
-    /// A member may be slow: otherwise nobody need look.
+    /// Some member may be slow: if not, reads skip the check.
     pub(crate) slow: Cell<bool>,
-    /// Memory for a second attempt, and to compare members.
+    /// Memory for hedged reads, and for comparing members.
     spare: RefCell<Vec<Scratch>>,
     room: RefCell<Vec<u64>>,
 }
@@ -87,12 +88,12 @@ impl Hedges {
         Hedges { credit, most, slow: Cell::new(false), spare, room }
     }
 
-    /// A read earns the right to a share of another one.
+    /// Adds credit for a share of another read.
     fn earn(&self, percent: u32) {
         self.credit.set((self.credit.get() + percent).min(self.most));
     }
 
-    /// Pays for a read that is done again, if it can.
+    /// Takes the credit for a hedged read, if there is enough.
     fn pay(&self) -> bool {
         let rest = self.credit.get().checked_sub(PRICE);
         self.credit.set(rest.unwrap_or(self.credit.get()));
@@ -101,9 +102,9 @@ impl Hedges {
 }
 
 impl RowOp<'_> {
-    /// Reads what can be read as it is, past members that are slow or late. True if that is all of
-    /// the range. Members that failed are reported, and the membership has changed since; blocks
-    /// that cannot be read are not mentioned.
+    /// Reads directly, avoiding members that are slow or late. True if the whole range was read.
+    /// Reports failed members and waits for the change of the membership; does not report
+    /// unreadable blocks.
     pub(crate) async fn read_promptly(
         &mut self,
         range: (u64, u64),
@@ -130,7 +131,7 @@ impl RowOp<'_> {
         };
         self.work.failures.retain(|f| !f.error.is_medium());
         if self.engine.view().epoch > view.epoch {
-            // Somebody else was faster.
+            // Another unit has already reported the loss.
             self.work.failures.clear();
         }
         if !self.work.failures.is_empty() {
@@ -139,10 +140,10 @@ impl RowOp<'_> {
         Ok(false)
     }
 
-    /// Reads what can be read as it is, past members that are slow or late, without repair and
-    /// without a word about what fails. False if that is not all of the range.
+    /// Reads directly, avoiding members that are slow or late, without repair and without reporting
+    /// failures. False if a part of the range was not read.
     pub(crate) async fn read_as_it_is(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> bool {
-        // What is read ahead begins and ends with a block, but for the end of the array.
+        // Read-ahead begins and ends at block borders, except at the end of the array.
         if self.engine.must_resolve_copies(range) || self.engine.widened(range) != range {
             return false;
         }
@@ -176,13 +177,13 @@ impl RowOp<'_> {
             }
             return self.read_directly(view, range, bufs).await;
         }
-        // What is missing is computed from the others: from the quick ones, if they are enough.
+        // Missing blocks are recovered from the others, without the slow members if those are not
+        // needed.
         let slow = self.engine.hedges.slow.get() && !self.engine.slow_slots(view).is_empty();
         if slow { Attempt::Shunned } else { Attempt::Failed }
     }
 
-    /// Sends reads and waits for them; false if some are late and it is worth doing all of it
-    /// again.
+    /// Sends reads and waits for them. False if some are late and a hedge is possible.
     pub(crate) async fn run_until_late(&mut self, view: &View) -> bool {
         let (clock, watch) = (&*self.engine.setup.clock, &self.engine.watch);
         let ended = self.work.batch.run_until_late(clock, watch, self.opts).await;
@@ -198,8 +199,8 @@ impl RowOp<'_> {
         true
     }
 
-    /// Does a read again without the members that are late, and waits for them all the same: true
-    /// once either has the bytes, false if neither has. Outside the gate.
+    /// Hedges a read without the late members, and continues to wait for them. True once either
+    /// attempt has the bytes, false if both fail. Runs outside the barrier.
     async fn read_again(&mut self, view: &View, range: (u64, u64), bufs: &mut Vec<Buf>) -> bool {
         let late = self.work.batch.pending();
         let mut second = self.engine.hedges.spare.borrow_mut().pop().unwrap_or_default();
@@ -228,7 +229,7 @@ impl RowOp<'_> {
             })
             .await
         };
-        // Whoever has lost the race may have operations under way.
+        // The slower attempt may have operations in flight.
         second.batch.forsake();
         self.engine.leave_behind(&mut second.batch);
         second.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut second.failures);
@@ -254,8 +255,8 @@ impl RowOp<'_> {
         true
     }
 
-    /// Reads without these slots, from redundancy that agrees with the data, and changes nothing:
-    /// may be dropped wherever it stands. False if that cannot be done.
+    /// Reads without these slots, from redundancy that agrees with the data. Changes nothing, so it
+    /// may be dropped at any point. False if the range cannot be read this way.
     async fn read_without(
         &mut self,
         range: (u64, u64),
@@ -292,7 +293,7 @@ impl RowOp<'_> {
             return false;
         }
         if !self.read_for_rows(&view).await {
-            // Who reads as usual meets it again, and sees to it.
+            // The regular read will meet the failure again and handle it.
             self.work.failures.clear();
             return false;
         }
@@ -307,7 +308,7 @@ impl RowOp<'_> {
             .all(|row| self.engine.deliver(row, &self.work.pieces, &mut target).is_ok())
     }
 
-    /// Plans the reading of every row without these slots; false if that cannot be done, or where
+    /// Plans the reading of every row without these slots. False if that is impossible, or where
     /// parity may disagree with the data.
     fn plan_without(&mut self, view: &View, shunned: SlotSet) -> bool {
         self.work.rows.iter_mut().all(|row| {
@@ -325,7 +326,7 @@ impl RowOp<'_> {
 }
 
 impl Engine {
-    /// True if a read may be done again without these slots.
+    /// True if a read may be hedged without these slots.
     fn may_hedge(&self, view: &View, late: SlotSet, opts: IoOptions) -> bool {
         let (geometry, bounds) = (&self.setup.geometry, &self.setup.bounds);
         let missing = geometry.all_slots().difference(view.in_sync);
@@ -348,7 +349,7 @@ impl Engine {
         slow.map(|(slot, _)| Slot::new(slot)).collect()
     }
 
-    /// True if this range touches a member that is slow, and may be read without it.
+    /// True if this range touches a slow member and may be read without it.
     fn shuns(&self, view: &View, (offset, len): (u64, u64)) -> bool {
         let slow =
             |slot: Slot| view.member(slot).is_some_and(|member| member.latency_stats.is_slow());
@@ -367,7 +368,7 @@ impl Engine {
         can
     }
 
-    /// Sends a read to a slow member, for which nobody waits.
+    /// Sends a read to a slow member; no request waits for it.
     pub(crate) fn probe(&self, view: &View, slot: Slot, at: u64, len: u64) {
         let Some(member) = view.member(slot) else { return };
         let (latency_stats, now) = (&member.latency_stats, self.setup.clock.now());
@@ -396,7 +397,7 @@ impl Engine {
         self.watch.begun.raise();
     }
 
-    /// Wakes those whose members are late, and compares the members with each other.
+    /// Wakes requests whose members are late, and compares the members.
     pub(crate) async fn track_latency(self: Rc<Self>) {
         let clock = &self.setup.clock;
         let mut assessed = Time(0);
@@ -421,7 +422,7 @@ impl Engine {
         }
     }
 
-    /// Compares members of which one may have become slow.
+    /// Compares the members after one may have become slow.
     pub(crate) fn judge_latency(&self) {
         let view = self.view();
         let peers = peers(&view);
@@ -429,7 +430,7 @@ impl Engine {
         self.hedges.slow.set(peers.iter().any(|peer| peer.latency_stats.is_slow()));
     }
 
-    /// Compares the members with each other, and tells the keeper who is slow.
+    /// Compares the members, and reports changes of their slow marks to the keeper.
     fn assess(&self) {
         let (view, bounds) = (self.view(), &self.setup.bounds);
         let peers = peers(&view);
@@ -460,7 +461,7 @@ fn peers(view: &View) -> Vec<Peer<'_>> {
         .collect()
 }
 
-/// How a member compares with its peers, in words.
+/// The text that compares a member with its peers.
 fn describe(member: &Member) -> String {
     let latency_stats = &member.latency_stats;
     let of = |kind: Kind, what: &str, effect: &str| {

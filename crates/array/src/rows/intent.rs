@@ -1,30 +1,29 @@
-//! The intent log of a shard: no row is written in part before its parity members have logged what
-//! is needed to make it right (`layout::private::log` has the theory and the form).
+//! The intent log of a shard: before a row is partly written, its parity members have logged enough
+//! to replay it (`layout::private::log` has the theory and the form).
 //!
 //! ```text
-//!   unit: lock rows ─▶ admit ─▶ gate, plan, read, compute ─▶ log ─▶ data and parity ─▶ landed
-//!                        │                                    │
-//!           room in the zone, and no other block              ▼
-//!           of the rows that is not durable yet     next batch: one write per member that
-//!                        ▲                          has a part in it, for all who wait
+//!   unit: lock rows ─▶ admit ─▶ barrier, plan, read, compute ─▶ log ─▶ data and parity ─▶ landed
+//!                        │                                       │
+//!           room in the zone, and no other block                 ▼
+//!           of the rows that is not durable yet        next batch: one write per member with a
+//!                        ▲                             part in it, shared by all waiting units
 //!                        └── retire: a flush of all members
-//! ```
 //!
-//! `log::batch` has the bytes of a batch, `log::space` its place; this room waits, and does the
-//! I/O. Owns a zone of the log on every member, the same on all: a batch has one place and one
-//! sequence number, and is written to those members that hold parity of its rows. While a batch is
-//! under way the next one gathers. Never touches data.
+//! `log::batch` builds the bytes of a batch and `log::space` places it; this module waits and does
+//! the I/O. It owns a zone of the log on every member, at the same place on all. A batch has one
+//! place and one sequence number, and is written to the members that hold parity of its rows. While
+//! one batch is written, the next one gathers. This module never touches data.
 //!
-//! With a journal device (`metadata::commit::journal_device`) a batch is one write to that, of the
-//! same records; once it is lost, the next batches go to the members, to the same zones.
+//! With a journal device (`metadata::commit::journal_device`) a batch is one write of the same
+//! records to that device. After its loss, the next batches go to the same zones of the members.
 //!
-//! With policy `ppl` the same is written in the form of md's partial parity log (`log::ppl`), where
-//! a batch waits until all rows of the one before are durable (`log::round`).
+//! With policy `ppl` the records take the form of md's partial parity log (`log::ppl`). There, a
+//! batch waits until all rows of the previous one are durable (`log::round`).
 //!
 //! Invariants:
-//! - Whatever waits (for room, for a flush) waits outside the gate, since a flush goes through it.
-//! - No data or parity of a row goes out before the row's batch is durable on all its members; one
-//!   that fails it is lost, and the rows are planned and logged anew without it.
+//! - Units wait for room or for a flush only outside the barrier, because a flush passes it.
+//! - No data or parity of a row goes out before the row's batch is durable on all its members. A
+//!   member that fails the batch is lost; the rows are then planned and logged again without it.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -54,13 +53,13 @@ pub(crate) use record::pieces_of;
 /// See the module.
 pub(crate) struct Log {
     setup: LogSetup,
-    /// Of its batches.
+    /// The form of its batches.
     form: Form,
     space: RefCell<Space>,
     touched: RefCell<Touched>,
-    /// What goes out with the next batch.
+    /// The contents of the next batch.
     next: RefCell<Gathering>,
-    /// To each unit, the batch that it was in, or who failed to take it.
+    /// For each unit: its batch, or the members that failed to write it.
     answers: Completions<Logged>,
     /// Raised for the writer.
     stirred: Signal,
@@ -68,18 +67,18 @@ pub(crate) struct Log {
     crowded: Signal,
     /// Raised when there may be room, or a row may be durable.
     freed: Signal,
-    /// Units that wait for room or for a row.
+    /// Units that wait for room or for a durable row.
     waiting: Cell<u32>,
-    /// Of them, those that wait for room.
+    /// Those of them that wait for room.
     short: Cell<u32>,
-    /// What pads a batch.
+    /// Padding for batches.
     zeros: SharedBuf,
 }
 
-/// A unit that waits for room or for a row: counted as long as this lives.
+/// A unit that waits for room or for a durable row; counted until it is dropped.
 struct Waiting<'a> {
     log: &'a Log,
-    /// It waits for room.
+    /// The unit waits for room.
     short: bool,
 }
 
@@ -109,7 +108,7 @@ pub(crate) struct Entry<'a> {
     batch: Cell<Option<u64>>,
     /// Rows may be written in part: the batch matters until the end of the session.
     torn: Cell<bool>,
-    /// What was written must be flushed to be durable.
+    /// The rows need a flush to be durable.
     volatile: Cell<bool>,
 }
 
@@ -133,17 +132,17 @@ impl Drop for Entry<'_> {
 }
 
 impl Entry<'_> {
-    /// True if the unit must be admitted anew: the batch that it was to be in is written.
+    /// True if the unit must be admitted again: its batch has been written without it.
     fn is_late(&self) -> bool {
         self.log.space.borrow().is_late(self.reserved.get())
     }
 
-    /// Rows are being written from here on; until [`Entry::whole`] they may be cut.
+    /// Writing of the rows begins: until [`Entry::whole`] they may be torn.
     pub(crate) fn begins(&self) {
         self.torn.set(self.batch.get().is_some());
     }
 
-    /// All rows are written, to members of which some are `volatile`.
+    /// All rows are written; `volatile` if some of their members have a volatile cache.
     pub(crate) fn whole(&self, volatile: bool) {
         self.torn.set(false);
         self.volatile.set(volatile);
@@ -168,7 +167,7 @@ impl Log {
         }
     }
 
-    /// Those who wait for room or rows look again: after every change, also of the membership.
+    /// Wakes units that wait for room or rows, after any change in the log or the membership.
     pub(crate) fn look_again(&self) {
         if self.waiting.get() > 0 {
             self.freed.raise();
@@ -179,14 +178,15 @@ impl Log {
         }
     }
 
-    /// The gate closes: who gathers for the next batch may not get in before it is written.
+    /// The barrier closes: units of the gathering batch may not be able to enter before it is
+    /// written.
     pub(crate) fn gate_closes(&self) {
         if matches!(*self.space.borrow(), Space::Round(_)) {
             self.stirred.raise();
         }
     }
 
-    /// Lets the log's tasks see that the shard stops.
+    /// Wakes the log's tasks when the shard stops.
     pub(crate) fn end(&self) {
         self.crowded.raise();
         self.stirred.raise();
@@ -203,30 +203,30 @@ impl Log {
         self.look_again();
     }
 
-    /// The members are about to be given all checksums that were changed so far; gives its number.
+    /// The writing of all checksums changed so far begins; returns its number.
     pub(crate) fn checksums_begin(&self) -> u64 {
         self.space.borrow_mut().checksums_begin()
     }
 
-    /// They have them: what is flushed from now on covers them.
+    /// These checksums are on the members: later flushes make them durable.
     pub(crate) fn checksums_written(&self, number: u64) {
         self.space.borrow_mut().checksums_written(number);
         self.look_again();
     }
 
-    /// The most that the records of rows written together may take: two such fit into the zone.
+    /// The size limit for records of rows written together: two such groups fit into the zone.
     fn share(&self) -> u64 {
         self.space.borrow().most() / 2
     }
 
-    /// The most that these rows may take of a ring while these slots are `present`.
+    /// The most bytes of a ring that these rows may need while these slots are `present`.
     fn most_bytes(&self, rows: &[RowWork], present: SlotSet) -> u64 {
         let row =
             |work: &RowWork| self.setup.row_bytes(&work.row, &work.roles, work.touched(), present);
         log::most_bytes(rows.iter().map(row))
     }
 
-    /// The most that these rows may take of the log while these slots are `present`.
+    /// The most space in the log that these rows may need while these slots are `present`.
     fn need(&self, rows: &[RowWork], present: SlotSet) -> u64 {
         match &*self.space.borrow() {
             Space::Ring(_) => self.most_bytes(rows, present),
@@ -235,19 +235,19 @@ impl Log {
     }
 }
 
-/// The partial parity that a row logs, at most, and on which slot's member.
+/// The largest partial parity that a row logs, and the slot of the member that logs it.
 fn partial_of(row: &RowWork) -> (Slot, u64) {
     let all = row.touched() == row.roles.data;
     (row.roles.p, if all { 0 } else { row.row.len() })
 }
 
 impl Engine {
-    /// Completes when these rows may be logged, with these slots `present`: there is room, and what
-    /// lives beside them in the rows is durable. To be called outside the gate, under the rows'
-    /// lock. `None` without a log.
+    /// Completes when these rows may be logged with these slots `present`: the log has room, and
+    /// earlier writes to the same rows are durable. Must be called outside the barrier, with the
+    /// rows locked. `None` without a log.
     ///
     /// # Errors
-    /// If the array takes no writes any more.
+    /// If the array accepts no writes any more.
     pub(crate) async fn admit(
         &self,
         rows: &[RowWork],
@@ -267,8 +267,8 @@ impl Engine {
         self.admit_rows(log, touched, bytes, partials).await.map(Some)
     }
 
-    /// Takes rows apart into groups whose records fit into the log, each with room for another one
-    /// beside it, the first group last; `None` if they all fit together.
+    /// Divides rows into groups whose records fit into the log, each with room for another group
+    /// beside it, the first group last. `None` if they all fit together.
     pub(crate) fn parts_to_log(&self, rows: &[RowWork]) -> Option<Vec<Vec<RowWork>>> {
         let log = self.log.as_ref()?;
         let (share, present) = (log.share(), self.view().present);
@@ -296,15 +296,15 @@ impl Engine {
         Some(groups)
     }
 
-    /// True if the records of these rows fit into a log that holds nothing but the batch which says
-    /// so, while these slots are `present`.
+    /// True if the records of these rows fit into an otherwise empty log while these slots are
+    /// `present`.
     pub(crate) fn fits_log(&self, rows: &[RowWork], present: SlotSet) -> bool {
         let fits = |log: &Log| log.need(rows, present) <= log.space.borrow().most();
         self.log.as_ref().is_none_or(fits)
     }
 
-    /// As [`Engine::admit`], for whole stripes, `first..first + count`: no more than
-    /// [`Engine::stripes_to_log`].
+    /// Admits the whole stripes `first..first + count`, at most [`Engine::stripes_to_log`] of them.
+    /// See [`Engine::admit`].
     pub(crate) async fn admit_stripes(
         &self,
         (first, count): (u64, u64),
@@ -318,13 +318,13 @@ impl Engine {
         self.admit_rows(log, all, 2 * BATCH_ALIGNMENT, partials).await.map(Some)
     }
 
-    /// How many whole stripes may be logged together as zeros.
+    /// The most whole stripes that one record can log as zeros.
     pub(crate) fn stripes_to_log(&self) -> u64 {
         self.log.as_ref().map_or(u64::MAX, |log| log.space.borrow().most_stripes())
     }
 
-    /// Admits rows: what they touch, the bytes of a ring that they need, and their partial parity
-    /// on the members of these slots.
+    /// Admits rows, given as their touched slots, the ring bytes that they need, and their partial
+    /// parity by the slot that logs it.
     async fn admit_rows<'a>(
         &self,
         log: &'a Log,
@@ -369,7 +369,7 @@ impl Engine {
         })
     }
 
-    /// Flushes the members when the log fills up, or somebody waits for rows to be durable.
+    /// Flushes the members when the log fills up, or when a unit waits for a durable row.
     pub(crate) async fn retire_logged(self: Rc<Self>) {
         let Some(log) = &self.log else { return };
         let mut scratch = Scratch::default();
@@ -391,7 +391,7 @@ impl Engine {
                     log.stirred.raise();
                     continue;
                 }
-                // The array is broken: those who wait are told so.
+                // The array has failed: waiting units wake and get the error.
                 log.freed.raise();
             }
             log.crowded.wait().await;
@@ -399,17 +399,17 @@ impl Engine {
     }
 }
 
-/// What the writer keeps between batches.
+/// The writer's buffers, kept between batches.
 #[derive(Default)]
 struct Desk {
     batch: Batch,
     failures: Vec<Failure>,
-    /// The last batch's lists, to be used again.
+    /// The lists of the previous batch, for reuse.
     spare: Gathering,
 }
 
 impl Log {
-    /// True if a batch is to be written now, while the gate is `closed` or not.
+    /// True if a batch must be written now. `closed` is the state of the barrier.
     fn is_due(&self, closed: bool) -> bool {
         match &*self.space.borrow() {
             Space::Ring(ring) => {
@@ -420,8 +420,9 @@ impl Log {
         }
     }
 
-    /// Who failed to take a batch may get another one before it is out, and take that: it must not
-    /// name the failed one, or who reads it takes the log for damaged.
+    /// A member that failed a batch may still write the next one before it is removed. That batch
+    /// must not name the failed one as its predecessor, or the reader would take the log for
+    /// damaged.
     fn forget_failed(&self, failures: &[Failure]) {
         if matches!(self.setup, LogSetup::Zone { .. }) && !broken(Broken::FailedBatchNamed) {
             let members = failures.iter().map(|failure| &failure.member);
@@ -431,7 +432,7 @@ impl Log {
 }
 
 impl Engine {
-    /// Writes batches while the shard runs.
+    /// Writes batches until the shard stops.
     pub(crate) async fn write_log(self: Rc<Self>) {
         let Some(log) = &self.log else { return };
         let spare = Gathering::new(self.setup.geometry.slots());
@@ -463,7 +464,7 @@ impl Engine {
             op_bytes: 0,
             deadline: self.setup.bounds.deadline,
         };
-        // No gate waits for a batch without units.
+        // The barrier does not wait for a batch without units.
         let alone = gathered.units.is_empty() && !broken(Broken::BatchOvertaken);
         let members = view.members().filter(|_| alone);
         let ungated: Vec<Rc<Member>> = members.map(|(_, member)| Rc::clone(member)).collect();
@@ -482,13 +483,14 @@ impl Engine {
         if let Err(failed) = &answer
             && gathered.units.is_empty()
         {
-            // Nobody waits for it who could report them.
+            // No unit waits for this batch, so no unit reports the failures.
             for (member, _, why) in failed.iter().filter(|(member, ..)| view.has(member.id)) {
                 let (member, why) = (member.id, why.clone());
                 self.post.to_keeper(ToKeeper::Lost { member, why });
             }
         }
-        // Only now: who comes back must not be told that it has failed before.
+        // The write counts as late until its failure is reported: a member must not return before
+        // that.
         ungated.iter().for_each(|member| member.counters().late_writes.sub(1));
         log.space.borrow_mut().written(placed.sequence, answer.is_err());
         for ticket in gathered.units.drain(..) {
@@ -497,8 +499,9 @@ impl Engine {
         desk.spare = gathered;
     }
 
-    /// Adds the writes of a batch, one for each member that has a part in it; all of them if it
-    /// only records what does not matter any more. Where there is a journal device it has all.
+    /// Adds the writes of a batch, one for each member with a part in it. A batch without units
+    /// only records released space; it goes to all members. A journal device, if any, gets
+    /// everything.
     fn send_batch(
         &self,
         log: &Log,

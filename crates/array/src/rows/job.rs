@@ -1,7 +1,7 @@
-//! Background work as units: what rebuild, resync and scrub do to one range of the array.
+//! Background work as units: rebuild, resync and scrub of one range of the array.
 //!
-//! The keeper's jobs cut the array into ranges and send them to the shards as units like any other;
-//! here is what a range asks for and what it reports.
+//! The keeper's jobs cut the array into ranges and send them to the shards as units like any other.
+//! This module defines the tasks and the reports of a range.
 
 use io::broken::{Broken, broken};
 use layout::{Family, Slot, SlotSet};
@@ -18,20 +18,20 @@ pub(crate) mod scrub;
 pub use report::{Finding, Report};
 pub(crate) use scrub::row_blocks;
 
-/// No block of a disk is smaller.
+/// The smallest logical block of any disk.
 const SECTOR: u64 = 512;
 
-/// One range of background work, and what came of it.
+/// One range of background work, and its report.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeJob {
     pub(crate) task: Task,
     pub(crate) report: Report,
 }
 
-/// What to do to a range.
+/// The task for a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Task {
-    /// Write what these slots should hold.
+    /// Write the recovered contents of these slots.
     Rebuild(SlotSet),
     /// Copy this slot to its replacement.
     Copy(Slot),
@@ -41,13 +41,12 @@ pub(crate) enum Task {
     Check,
     /// Compare, and repair what can be repaired.
     Repair,
-    /// Compare, and make the checksums that do not count yet.
+    /// Compare, and compute the checksums of unchecksummed ranges.
     Checksum,
 }
 
 impl Engine {
-    /// The smallest block that every member can write: what is judged as one when members
-    /// contradict each other.
+    /// The smallest block that every member can write: the unit of comparison between members.
     fn block_bytes(&self, view: &View) -> u64 {
         let blocks = view.members().map(|(_, member)| u64::from(member.limits.logical_block));
         blocks.max().unwrap_or(SECTOR).max(SECTOR)
@@ -63,8 +62,8 @@ impl RowOp<'_> {
             Family::Plain | Family::Mirror => self.job_on_copies(range, task, report).await,
             Family::Parity => self.job_on_rows(range, task, report).await,
         }?;
-        // A repair of a degraded array compares nothing; a resync makes the copies alike that are
-        // there.
+        // A repair of a degraded array compares nothing. A resync resolves the remaining copies
+        // even then.
         let whole = self.engine.view().in_sync == self.engine.setup.geometry.all_slots();
         let alike = task == Task::Resync && self.engine.setup.geometry.family() == Family::Mirror;
         if alike || (whole && matches!(task, Task::Resync | Task::Repair)) {
@@ -72,12 +71,12 @@ impl RowOp<'_> {
         }
         if let Some(checksums) = &self.engine.checksums {
             let compares = !matches!(task, Task::Rebuild(_) | Task::Copy(_));
-            // With the members before any checkpoint says so.
+            // The checksums must be on the members before a checkpoint covers the range.
             if compares || !broken(Broken::RebuiltUnsummed) {
                 self.write_checksums().await?;
             }
             if checksums.mended.take() {
-                // No bit tells of a repair: nobody would look for one that was lost.
+                // No bitmap bit covers a repair: a crash would silently undo it.
                 self.engine.make_durable().await?;
             }
             if compares && (alike || whole) {

@@ -1,5 +1,5 @@
-//! What may run at once: locks on rows, granted in order of arrival, and the barrier that a change
-//! of the membership closes.
+//! Concurrency: locks on rows, granted in order of arrival, and the barrier that a membership
+//! change closes.
 //!
 //! A request locks a rectangle: a run of stripes × a range of offsets in their chunks. Two requests
 //! that share a row wait for each other even if their data does not overlap, because they share its
@@ -22,12 +22,10 @@
 //!
 //! # The barrier
 //!
-//! The barrier between epochs.
-//!
-//! Units go through the gate before they look at the view. To change the membership the keeper
-//! closes the gate: no unit enters; those inside end, or park because they need the change. When
-//! all are parked or gone the shard is *still*, the change may be made, and the gate opens with a
-//! new view.
+//! Separates epochs. A unit enters the barrier before it reads the view. To change the membership,
+//! the keeper closes the barrier: no unit can enter. The units inside end, or park because they
+//! need the change. The shard is *still* when all have ended or parked. Then the keeper makes the
+//! change and opens the barrier with a new view.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -37,7 +35,8 @@ use std::task::{Context, Poll, Waker};
 
 use io::Signal;
 
-/// What a request locks: stripes `first..=last`, offsets `start..end` of each of their chunks.
+/// The rows that a request locks: stripes `first..=last`, offsets `start..end` of each of their
+/// chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Rows {
     pub(crate) first: u64,
@@ -69,8 +68,8 @@ struct Entry {
     waker: Option<Waker>,
 }
 
-/// A place in the queue for some rows. As a future: completes when they are locked. Dropping it
-/// lets them go.
+/// A place in the queue for some rows. As a future it completes when they are locked. Dropping it
+/// unlocks them.
 #[must_use = "dropping a claim unlocks"]
 pub(crate) struct Claim {
     locks: Rc<Locks>,
@@ -86,14 +85,14 @@ impl Locks {
         Claim { locks: Rc::clone(self), id }
     }
 
-    /// How many claims are held or waiting.
+    /// The number of claims held or waiting.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.claims.borrow().len()
     }
 }
 
-/// The position of claim `id`, if nothing before it conflicts with it.
+/// The position of claim `id`, and whether no earlier claim conflicts with it.
 fn granted(claims: &[Entry], id: u64) -> (usize, bool) {
     let at = claims.iter().position(|entry| entry.id == id).expect("a claim is queued until drop");
     let rows = claims[at].rows;
@@ -119,7 +118,7 @@ impl Drop for Claim {
         let mut claims = self.locks.claims.borrow_mut();
         let at = claims.iter().position(|entry| entry.id == self.id);
         let gone = claims.remove(at.expect("a claim is queued until drop"));
-        // Whoever waited for these rows looks again; it may have to wait for others still.
+        // Waiting claims check again; they may still conflict with other claims.
         let mut woken = at.unwrap_or(0);
         while woken < claims.len() {
             if claims[woken].waker.is_some() && claims[woken].rows.conflicts(&gone.rows) {
@@ -139,17 +138,17 @@ pub(crate) struct Barrier {
     inside: Cell<usize>,
     parked: Cell<usize>,
     opened: Signal,
-    /// Who closed the gate and waits for stillness.
+    /// The task that closed the barrier and waits for stillness.
     closer: RefCell<Option<Waker>>,
 }
 
-/// The presence of a unit inside the gate.
+/// A unit's presence inside the barrier.
 pub(crate) struct Inside<'a> {
     gate: &'a Barrier,
 }
 
 impl Barrier {
-    /// Waits until the gate is open, and enters.
+    /// Waits until the barrier is open, and enters.
     pub(crate) async fn enter(&self) -> Inside<'_> {
         while self.closed.get() {
             self.opened.wait().await;
@@ -158,28 +157,28 @@ impl Barrier {
         Inside { gate: self }
     }
 
-    /// Lets nobody in any more.
+    /// Closes the barrier: no unit can enter.
     pub(crate) fn close(&self) {
         self.closed.set(true);
         self.settle();
     }
 
-    /// True if nobody gets in at the moment.
+    /// True if the barrier is closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed.get()
     }
 
-    /// Completes when the gate opens next.
+    /// Completes when the barrier opens next.
     pub(crate) async fn opening(&self) {
         self.opened.wait().await;
     }
 
-    /// True if nobody moves inside.
+    /// True if the barrier is closed and every unit inside is parked.
     pub(crate) fn is_still(&self) -> bool {
         self.closed.get() && self.inside.get() == self.parked.get()
     }
 
-    /// Completes when nobody moves inside.
+    /// Completes when the barrier is still.
     pub(crate) async fn still(&self) {
         std::future::poll_fn(|cx| {
             if self.is_still() {
@@ -191,10 +190,10 @@ impl Barrier {
         .await;
     }
 
-    /// Opens the gate; the parked go on.
+    /// Opens the barrier; parked units continue.
     pub(crate) fn open(&self) {
         self.closed.set(false);
-        // They move again from here on, even if they have not been polled yet.
+        // They are in flight again from here on, even before they are polled.
         self.parked.set(0);
         self.opened.raise();
     }
@@ -209,7 +208,7 @@ impl Barrier {
 }
 
 impl Inside<'_> {
-    /// Waits inside until `until` holds: asked each time the gate opens.
+    /// Parks until `until` holds. It is checked each time the barrier opens.
     pub(crate) async fn park(&self, until: impl Fn() -> bool) {
         while !until() {
             let opened = self.gate.opened.wait();

@@ -1,9 +1,9 @@
-//! Levels without parity: every copy of a range is written, one is read.
+//! Levels without parity: a write goes to every copy of a range, a read to one.
 //!
-//! Linear and RAID 0 are the case of one copy. A mirror reads another copy where one cannot be
-//! read, and rewrites the bad one. Where copies may disagree (a range not synced yet) all reads go
-//! to the first readable copy; after a crash the others are made like it before anybody is
-//! answered, so that what was read once stays so, whoever is lost next.
+//! Linear and RAID 0 are the case of one copy. A mirror reads another copy if one is unreadable,
+//! and rewrites the bad one. Where copies may disagree (a range not synced yet) all reads go to the
+//! first readable copy. After a crash the other copies are first resynced from it, so that later
+//! reads return the same data whichever member is lost.
 
 use io::broken::{Broken, broken};
 use io::{Buf, Permit, SharedBuf};
@@ -39,7 +39,7 @@ impl Engine {
         })
     }
 
-    /// Room for all copies of one stretch of an array range.
+    /// Memory for all copies of one stretch of an array range.
     pub(crate) async fn memory_for_copies(&self, offset: u64, len: u64) -> Permit {
         let needs = self.stretches(offset, len).map(|(_, part, at)| part * at.count() as u64);
         self.scratch.take(needs.max().unwrap_or(0)).await
@@ -50,8 +50,8 @@ impl Engine {
         Error::new(ErrorKind::DataLost, what).in_slot(places.copy(0).slot).at(at)
     }
 
-    /// The place to read a stretch from, in none of the slots `shunned`: a slow member's only if
-    /// there is no other. Where copies may disagree it is the first one's or nobody's.
+    /// The place to read a stretch from, in none of the slots `shunned`. A slow member is used only
+    /// if there is no other. Where copies may disagree, only the first readable copy may be used.
     fn choose_copy(
         &self,
         view: &View,
@@ -72,7 +72,8 @@ impl Engine {
                 true => view.holding(place.slot, at + part).is_some(),
                 false => readable(*place).is_some(),
             };
-            // What of it is listed as bad is read block by block, each from the first that has it.
+            // Ranges with bad blocks are read block by block, each block from the first copy that
+            // has it.
             let leader = places.copies().find(there).filter(|&place| readable(place).is_some());
             return leader.filter(|place| !shunned.contains(place.slot));
         }
@@ -89,7 +90,7 @@ impl Engine {
         place.or_else(|| self.balancer.choose(at, part, places, wanted))
     }
 
-    /// True if a crash may have left copies of this range different, and they can be made alike.
+    /// True if a crash may have left copies of this range different and they can be resynced.
     pub(crate) fn must_resolve_copies(&self, (offset, len): (u64, u64)) -> bool {
         self.setup.unverified
             && self.setup.geometry.family() == Family::Mirror
@@ -134,19 +135,19 @@ impl RowOp<'_> {
         op.renew_checksums().await
     }
 
-    /// Makes the copies of a range alike, durably, before anybody is told what it holds: whoever is
-    /// lost next, it is read the same.
+    /// Resyncs the copies of a range, durably, before any client reads it. Later reads then return
+    /// the same data whichever member is lost.
     pub(crate) async fn resolve_copies(&mut self, range: (u64, u64)) {
         let (offset, len) = self.engine.widened(range);
         let claim = self.engine.locks.claim(self.engine.rows_of(offset, len));
         (&claim).await;
         let opts = IoOptions { fua: true, ..self.opts };
         let mut resync = RangeJob { task: Task::Resync, report: Report::default() };
-        // What cannot be read, or not be made alike, is found out by the read that follows.
+        // The following read reports blocks that cannot be read or resynced.
         let _ = self.with(opts).job((offset, len), &mut resync).await;
     }
 
-    /// Reads one copy of each stretch; where that fails, any other.
+    /// Reads one copy of each stretch, or another copy if that fails.
     pub(crate) async fn read_copies(
         &mut self,
         (offset, len): (u64, u64),
@@ -156,7 +157,8 @@ impl RowOp<'_> {
         if self.engine.setup.check_reads && writable && !self.engine.is_unsynced(offset, len) {
             return self.read_compared((offset, len), bufs).await;
         }
-        // Copies that differ may all fit their entries: which one counts takes a look at all.
+        // Different copies may all match their entries: only a comparison of all decides which one
+        // is valid.
         let differ = self.engine.is_torn(offset, len) && self.engine.is_unsynced(offset, len);
         if !differ && self.read_promptly((offset, len), bufs).await? {
             return Ok(());
@@ -164,11 +166,11 @@ impl RowOp<'_> {
         self.read_any_copy((offset, len), bufs).await
     }
 
-    /// Compares all copies before one of them is read. Copies that are wrong are made right,
-    /// durably, where a majority or the generations name them.
+    /// Compares all copies before one of them is read. Wrong copies are corrected, durably, where a
+    /// majority or the generations identify them.
     ///
     /// # Errors
-    /// [`ErrorKind::DataLost`] where copies contradict each other and none can be named.
+    /// [`ErrorKind::DataLost`] where copies differ and none is identified as wrong.
     async fn read_compared(&mut self, (offset, len): (u64, u64), bufs: &mut [Buf]) -> Result<()> {
         let claim = self.engine.locks.claim(self.engine.rows_of(offset, len));
         (&claim).await;
@@ -194,8 +196,8 @@ impl RowOp<'_> {
         self.read_any_copy_held((offset, len), bufs).await
     }
 
-    /// Reads the copy of each stretch that it is best to read; if `shunned`, from other slots than
-    /// these, however long that takes.
+    /// Reads the best copy of each stretch. With `shunned`, avoids these slots and waits without
+    /// hedging.
     pub(crate) async fn read_chosen(
         &mut self,
         view: &View,
@@ -234,15 +236,15 @@ impl RowOp<'_> {
         self.gathered(view, (offset, len), bufs)
     }
 
-    /// Reads stretch by stretch under the lock, from the first copy that can be read, and rewrites
-    /// the copies that could not.
+    /// Reads stretch by stretch under the lock, from the first readable copy, and rewrites the
+    /// unreadable ones.
     async fn read_any_copy(&mut self, (offset, len): (u64, u64), bufs: &mut [Buf]) -> Result<()> {
         let claim = self.engine.locks.claim(self.engine.rows_of(offset, len));
         (&claim).await;
         self.read_any_copy_held((offset, len), bufs).await
     }
 
-    /// As [`RowOp::read_any_copy`], by one who holds the lock.
+    /// Like [`RowOp::read_any_copy`], for a caller that holds the lock.
     pub(crate) async fn read_any_copy_held(
         &mut self,
         (offset, len): (u64, u64),
@@ -252,7 +254,8 @@ impl RowOp<'_> {
         let mut op = self.inside(&inside);
         let mut target = Target { offset, bufs };
         for (at, part, places) in op.engine.stretches(offset, len) {
-            // Where copies may disagree a bad block of one must not change who is read beside it.
+            // Where copies may disagree, a bad block of one must not change the copy that its
+            // neighbours use.
             let whole = !op.engine.is_unsynced(at, part) || broken(Broken::LeaderOfAll);
             let torn = op.engine.is_torn(at, part);
             if (whole || part <= BLOCK) && !torn {
@@ -262,7 +265,7 @@ impl RowOp<'_> {
                         target.put(at, &bytes);
                         continue;
                     }
-                    // Each copy may have a block that is bad, and not the same one.
+                    // Each copy may have a different bad block.
                     Err(error) if error.kind() == ErrorKind::DataLost && part > BLOCK => {}
                     Err(error) => return Err(error),
                 }
@@ -284,8 +287,8 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// The bytes of a stretch from any copy, if it can be from that in slot `first`; those copies
-    /// that could not be read, or do not fit their checksums, are made like it.
+    /// The bytes of a stretch from any copy, preferably the one in slot `first`. Copies that were
+    /// unreadable or have checksum mismatches are rewritten with them.
     async fn restore_stretch(
         &mut self,
         stretch: (u64, u64),
@@ -301,7 +304,7 @@ impl RowOp<'_> {
         }
         let view = self.engine.view();
         if view.mode == Mode::ReadWrite {
-            // It may have been the entry that was wrong, and not the block.
+            // The entry may have been wrong, and not the block.
             self.checksum_outgoing();
             self.note_repair();
             self.renew_checksums().await?;
@@ -314,8 +317,8 @@ impl RowOp<'_> {
         Ok(bytes)
     }
 
-    /// The bytes of a stretch from any copy, if it can be from that in slot `first`, and the copies
-    /// that gave a medium error.
+    /// The bytes of a stretch from any copy, preferably the one in slot `first`, and the copies
+    /// with medium errors.
     pub(crate) async fn read_stretch(
         &mut self,
         (at, part): (u64, u64),

@@ -1,4 +1,5 @@
-//! The task that takes the answers of orphaned operations, and loses members that never answer.
+//! The task that takes the answers of orphaned operations. It reports members that never answer as
+//! lost.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +16,7 @@ use crate::rows::engine::Engine;
 use crate::shard::message::ToKeeper;
 
 impl Engine {
-    /// Looks after orphans until the shard stops.
+    /// Collects orphaned operations until the shard stops.
     pub(crate) async fn mind_late(self: Rc<Self>) {
         std::future::poll_fn(|cx| {
             if self.is_stopping() {
@@ -35,7 +36,7 @@ impl Engine {
         .await;
     }
 
-    /// Takes the answer, if it is there.
+    /// Takes the answer if it has arrived.
     fn has_ended(&self, orphan: &mut Orphan, cx: &mut Context<'_>) -> bool {
         let Poll::Ready(done) = Pin::new(&mut orphan.answer).poll(cx) else { return false };
         let member = &orphan.member;
@@ -53,7 +54,7 @@ impl Engine {
                     self.judge_latency();
                 }
             }
-            // Who reads there next repairs it.
+            // The next read of the block repairs it.
             Err(error) if error.is_medium() => {}
             Err(error) if !orphan.missed => self.lose_late(member, error),
             _ => {}
@@ -61,8 +62,8 @@ impl Engine {
         true
     }
 
-    /// Loses the members of those that have waited for longer than the deadline, apart from the
-    /// time for which this sweep, which was to come at `due`, is late.
+    /// Reports members as lost whose operations have passed the deadline. The sweep was due at
+    /// `due`; its own delay does not count against them.
     pub(crate) fn sweep_late(&self, due: Time, now: Time, deadline: Duration) {
         let mut overdue = Vec::new();
         for orphan in self.late.orphans.borrow_mut().iter_mut().filter(|l| !l.missed) {
@@ -81,7 +82,7 @@ impl Engine {
         }
     }
 
-    /// Reports a loss that nobody waits for.
+    /// Reports a loss outside any request.
     pub(crate) fn lose_late(&self, member: &Rc<Member>, why: io::Error) {
         if self.view().members().any(|(_, assigned)| Rc::ptr_eq(assigned, member)) {
             self.post.to_keeper(ToKeeper::Lost { member: member.id, why });

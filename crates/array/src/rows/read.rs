@@ -1,9 +1,10 @@
-//! Reading: straight into the client's buffers where the bytes can be read, by way of the row's
-//! other slots where they cannot.
+//! Reading: directly into the client's buffers where the bytes are readable, else by recovery from
+//! the row's other slots.
 //!
-//! A read of a healthy stripe takes no lock and copies nothing. Where something is missing, not yet
-//! rebuilt or cannot be read, the rows concerned are locked, their other slots are read once, and
-//! the missing bytes computed. A block that gave a read error is then rewritten from what was
+//! A read of a healthy stripe takes no lock and copies nothing. Where a block is missing, not yet
+//! rebuilt or unreadable, its rows are locked, their other slots are read once, and the missing
+//! bytes are computed. A block with a read error is then rewritten with the recovered bytes and
+//! read once more: if that fails, the member is lost.
 //! recovered and read once more: a member that cannot do that is lost.
 
 use std::rc::Rc;
@@ -23,8 +24,8 @@ use crate::rows::hedge::Attempt;
 use crate::rows::job::{Report, Task};
 use crate::rows::{Outgoing, Piece, RowWork};
 
-/// The client's buffers of a read, cut into parts as the members are asked for them. In array
-/// order; a part is out while a member fills it.
+/// The client's buffers of a read, cut into one part per member read, in array order. A part is
+/// `None` while a member fills it.
 pub(crate) type Parts = Vec<Option<Buf>>;
 
 /// Cuts the next `len` bytes off the client's buffers, at their borders too.
@@ -44,7 +45,7 @@ impl RowOp<'_> {
     /// Fills `bufs`, which cover `range` of the array.
     pub(crate) async fn read(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> Result<()> {
         self.read_widened(range, bufs).await?;
-        // Some of it may have been given up meanwhile: zeros have taken its place.
+        // Some bytes may have become lost meanwhile: the buffers hold zeros in their place.
         self.engine.check_bad(range)
     }
 
@@ -52,7 +53,7 @@ impl RowOp<'_> {
         let wide = self.engine.widened(range);
         let torn = self.engine.is_torn(wide.0, wide.1);
         if wide != range && (torn || self.engine.checksums_of(range.0, range.1).is_some()) {
-            // What is listed as lost beside it is an error only for a client that asks for it.
+            // Lost bytes beside the range are no error for this client.
             self.engine.check_bad(range)?;
             let mut whole = vec![self.engine.pool.take(wide.1 as usize)];
             match self.read_beside_lost(wide, &mut whole).await {
@@ -60,7 +61,7 @@ impl RowOp<'_> {
                     self.engine.cut_out((wide.0, &whole), range, bufs);
                     return Ok(());
                 }
-                // The rest of a block may be lost where a part of it was written since.
+                // The rest of a block may be lost while a part of it has been rewritten since.
                 Err(error)
                     if error.kind() == ErrorKind::DataLost
                         && (torn || self.engine.may_read_parts(range, wide)) => {}
@@ -70,7 +71,7 @@ impl RowOp<'_> {
         self.read_blocks(range, bufs).await
     }
 
-    /// As [`RowOp::read_blocks`], also what is listed as lost.
+    /// Like [`RowOp::read_blocks`], but also reads ranges that are listed as lost.
     async fn read_beside_lost(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> Result<()> {
         let parity = self.engine.setup.geometry.family() == Family::Parity;
         if !parity || !self.engine.bad.borrow().overlaps(range.0..range.0 + range.1) {
@@ -81,7 +82,7 @@ impl RowOp<'_> {
         self.read_rows_held(range, (bufs, true)).await
     }
 
-    /// As [`RowOp::read`]: whole blocks where checksums are kept.
+    /// Reads a range made of whole blocks where checksums are kept.
     async fn read_blocks(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> Result<()> {
         if self.engine.setup.geometry.family() != Family::Parity {
             if self.engine.must_resolve_copies(range) {
@@ -126,7 +127,7 @@ impl RowOp<'_> {
         self.gathered(view, (offset, len), bufs)
     }
 
-    /// Takes what was read for clients back from the batch, and compares it with its checksums.
+    /// Takes the bytes read for clients back from the batch and verifies their checksums.
     pub(crate) fn gathered(
         &mut self,
         view: &View,
@@ -146,7 +147,7 @@ impl RowOp<'_> {
         };
         self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
         for part in self.work.parts.drain(..).flatten() {
-            // Parts of one buffer become one again.
+            // Parts of one buffer are joined again.
             match bufs.pop() {
                 None => bufs.push(part),
                 Some(last) => match last.join(part) {
@@ -157,14 +158,14 @@ impl RowOp<'_> {
         }
         let have: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         if have < len {
-            // Some buffers stayed with a member that does not answer: the client gets others.
+            // Some buffers stayed with a hung member: the client gets new ones.
             bufs.clear();
             bufs.push(self.engine.pool.take(len as usize));
         }
         whole
     }
 
-    /// Reads row by row under the lock, recovering what cannot be read and repairing what gave
+    /// Reads row by row under the lock. Recovers unreadable blocks, and repairs those with read
     /// errors.
     async fn read_rows(&mut self, range: (u64, u64), bufs: &mut [Buf]) -> Result<()> {
         let claim = self.engine.locks.claim(self.engine.rows_of(range.0, range.1));
@@ -172,7 +173,7 @@ impl RowOp<'_> {
         self.read_rows_held(range, (bufs, false)).await
     }
 
-    /// As [`RowOp::read_rows`], by one who holds the lock; what is listed as lost too if `listed`.
+    /// Like [`RowOp::read_rows`], for a caller that holds the lock; with `listed` also lost ranges.
     pub(crate) async fn read_rows_held(
         &mut self,
         (offset, len): (u64, u64),
@@ -189,7 +190,7 @@ impl RowOp<'_> {
         let mut apart = Vec::new();
         loop {
             if !op.read_together(&mut target).await? {
-                // What is read together fails together.
+                // One by one, so that one failed read does not fail the other rows.
                 apart.append(&mut op.work.rows);
             }
             let Some(row) = apart.pop() else { return Ok(()) };
@@ -198,7 +199,7 @@ impl RowOp<'_> {
         }
     }
 
-    /// Reads the rows in `work`. False if they were taken apart, to be read one by one.
+    /// Reads the rows in `work`. False if they were split and must be read one by one.
     async fn read_together(&mut self, target: &mut Target<'_>) -> Result<bool> {
         let mut corrected = false;
         let view = loop {
@@ -220,7 +221,7 @@ impl RowOp<'_> {
             let fits = |row: &RowWork| self.engine.recovered_fits(&view, row, &self.work.pieces);
             let Some(misfit) = self.work.rows.iter().position(|row| !fits(row)) else { break view };
             let row = self.work.rows[misfit];
-            // Block by block, what can be read is not recovered.
+            // Split into blocks, readable blocks need no recovery.
             if self.engine.read_apart(&view, &mut self.work.rows) {
                 return Ok(false);
             }
@@ -236,8 +237,8 @@ impl RowOp<'_> {
         Ok(true)
     }
 
-    /// Where reads are checked: makes rows right whose parity names the member that is wrong, in
-    /// every block that is. True if they are to be read once more.
+    /// With checked reads: corrects rows whose parity identifies the wrong member in every bad
+    /// block. True if they must be read again.
     async fn correct_rows(&mut self, view: &Rc<View>) -> Result<bool> {
         if !self.engine.setup.check_reads || view.mode != layout::Mode::ReadWrite {
             return Ok(false);
@@ -259,7 +260,7 @@ impl RowOp<'_> {
         }
         let named = found.findings.iter().filter(|finding| finding.culprit.is_some()).count();
         if named == 0 || named as u64 != found.mismatches {
-            // Nobody can be blamed: the reader is told.
+            // No member is identified as wrong: the reader gets an error.
             self.work.outgoing.clear();
             return Ok(false);
         }
@@ -268,7 +269,7 @@ impl RowOp<'_> {
         if let Some(checksums) = &self.engine.checksums {
             checksums.note_repair();
         }
-        // No bit tells of it.
+        // No bitmap bit covers this write.
         let durably = IoOptions { fua: !broken(Broken::CorrectedVolatile), ..self.opts };
         self.with(durably).send(Rc::clone(view)).await?;
         self.work.outgoing.clear();
@@ -282,7 +283,7 @@ impl RowOp<'_> {
         Ok(true)
     }
 
-    /// Rewrites the blocks that gave read errors with what was recovered, and reads them once more.
+    /// Rewrites blocks that had read errors with the recovered bytes, and reads them once more.
     async fn repair_rows(&mut self, view: Rc<View>) -> Result<()> {
         self.work.outgoing.clear();
         for row in self.work.rows.iter().filter(|row| !row.bad.is_empty()) {
@@ -290,7 +291,7 @@ impl RowOp<'_> {
             let Method::Recover(erasure) = plan.method else { continue };
             let (x, y) = self.engine.recover_row(row, erasure, &self.work.pieces);
             for (slot, buf) in erasure.lost().iter().zip([x, y]) {
-                // What contradicts it is not made to agree with it.
+                // A contradicting block must not be overwritten to agree.
                 if row.bad.difference(row.contradicted).contains(slot) {
                     let (at, bytes) = (row.at(), buf.freeze());
                     self.work.outgoing.push(Outgoing { slot, at, bytes });
@@ -300,8 +301,8 @@ impl RowOp<'_> {
         self.rewrite(view).await
     }
 
-    /// Writes `outgoing` over blocks that could not be read, and reads them back: a member that
-    /// does not give back what was written is lost.
+    /// Writes `outgoing` over unreadable blocks and reads them back. A member that does not return
+    /// the written bytes is lost.
     pub(crate) async fn rewrite(&mut self, view: Rc<View>) -> Result<()> {
         if self.work.outgoing.is_empty() || view.mode != layout::Mode::ReadWrite {
             self.work.outgoing.clear();
@@ -347,7 +348,7 @@ impl RowOp<'_> {
 }
 
 impl Engine {
-    /// True if everything in the range can be read as it is.
+    /// True if the whole range can be read without recovery.
     pub(crate) fn can_read_directly(&self, view: &View, (offset, len): (u64, u64)) -> bool {
         if self.check_bad((offset, len)).is_err() {
             return false;
@@ -387,8 +388,8 @@ impl Engine {
         })
     }
 
-    /// What was recovered from P contradicts what is known of it: it is P that is not trusted, if
-    /// there is another parity to ask. False if there is none.
+    /// The bytes recovered from P contradict their entries: P is marked unreadable if Q can be used
+    /// instead. False if there is no other parity.
     pub(crate) fn ask_q(&self, view: &View, row: &mut RowWork) -> bool {
         let from_p = |plan: WritePlan| matches!(plan.method, Method::Recover(Erasure::FromP(_)));
         let readable = self.state_of(view, row).readable;
@@ -401,13 +402,13 @@ impl Engine {
         asks
     }
 
-    /// As [`Engine::take_apart`], for rows that cannot be read as they are.
+    /// Splits rows that cannot be read without recovery, as [`Engine::take_apart`] does.
     fn read_apart(&self, view: &View, rows: &mut Vec<RowWork>) -> bool {
         rows.iter_mut().for_each(|row| row.plan = None);
         !broken(Broken::ReadTogether) && self.take_apart(view, rows)
     }
 
-    /// Plans the reading of every row. The slots to read stand in the row's plan.
+    /// Plans the reading of every row. The plan lists the slots to read.
     fn plan_reads(&self, view: &View, rows: &mut [RowWork]) -> Result<()> {
         for work in rows {
             let state = self.state_of(view, work);
@@ -516,7 +517,7 @@ pub(crate) struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Copies bytes to where they belong.
+    /// Copies bytes to their array offset.
     pub(crate) fn put(&mut self, array_offset: u64, mut bytes: &[u8]) {
         let mut skip = (array_offset - self.offset) as usize;
         for buf in self.bufs.iter_mut() {
@@ -535,8 +536,8 @@ impl Target<'_> {
     }
 }
 
-/// Cuts the client's buffers for a set of consecutive array ranges and hands each part to
-/// `each` with its tag, the number of its range, and where in the range it begins.
+/// Cuts the client's buffers for consecutive array ranges. Hands each part to `each` with its tag,
+/// the number of its range, and its start in the range.
 pub(crate) fn split_parts(
     parts: &mut Parts,
     bufs: &mut Vec<Buf>,

@@ -1,22 +1,24 @@
-//! Writing: the plan of each row, carried out.
+//! Writing: executes the plan of each row.
 //!
 //! ```text
 //!         ┌─ plan ─┐   ┌─ read old bytes ──┐   ┌─ compute P′ Q′ ─┐   ┌ write d′ P′ Q′ ┐
 //!  rows ─▶│ table  │──▶│ (nothing if full) │──▶│ absolute bytes  │──▶│ all at once    │─▶ done
-//!         └───▲────┘   └─────────┬─────────┘   └─────────────────┘   └───────┬────────┘
-//!             └── plan anew ◀────┘ a read failed                             │ a write failed
-//!                                       the member is lost; wait for the new epoch;
-//!                                       send the same bytes again where they still belong
+//!   rows ─▶│ table  │──▶│ (nothing if full) │──▶│ absolute bytes  │──▶│ all at once    │─▶ done
+//!          └───▲────┘   └─────────┬─────────┘   └─────────────────┘   └───────┬────────┘
+//!              └── plan again ◀───┘ a read failed                             │ a write failed
+//!                                        the member is lost; wait for the new epoch;
+//!                                        send the same bytes again to the slots that remain
 //! ```
 //!
-//! Where the array has an intent log, what the row needs to be made right after a crash is durable
-//! there before the first of these writes (`rows/intent.rs`).
+//! With an intent log, a record from which the row can be replayed is durable before the first of
+//! these writes (`rows/intent.rs`).
 //!
-//! Up to the first write a unit may be planned anew, because nothing has changed yet. From then on
-//! the row on the members is neither old nor new, so it must never be read to compute parity: the
-//! bytes d′, P′, Q′ are absolute, kept until the unit ends, and sent again as they are.
+//! Before the first write a unit may be planned again, because nothing has changed yet. From then
+//! on the row on the members is neither old nor new, so it must never be read to compute parity.
+//! The bytes d′, P′, Q′ are absolute: they are kept until the unit ends, and sent again as they
+//! are.
 //!
-//! Invariant: when a unit is acknowledged, every slot that the newest epoch holds present has its
+//! Invariant: when a unit is acknowledged, every slot that is present in the newest epoch has its
 //! bytes.
 
 use io::broken::{Broken, broken};
@@ -45,7 +47,7 @@ impl<'a> Fresh<'a> {
         Fresh { offset, bufs }
     }
 
-    /// The bytes from an array offset on, as far as they lie in one buffer.
+    /// The bytes from an array offset to the end of the buffer that holds it.
     pub(crate) fn from(self, array_offset: u64) -> &'a [u8] {
         let mut skip = (array_offset - self.offset) as usize;
         for buf in self.bufs {
@@ -92,15 +94,15 @@ impl<'a> Fresh<'a> {
     }
 }
 
-/// What became of rows that were to be written.
+/// The outcome of writing rows.
 enum Gone {
     /// They are written.
     Out,
-    /// Their records do not fit into the log with those members who are left.
+    /// Their records do not fit into the log with the remaining members.
     TooLong,
-    /// Some had to be taken apart.
+    /// Some were split and must be written one by one.
     Apart,
-    /// Nothing yet: some are to do without parity that is still trusted.
+    /// Nothing was written: some rows must first discard parity that is still trusted.
     ParityTrusted,
 }
 
@@ -117,7 +119,7 @@ impl RowOp<'_> {
             true => None,
             false => {
                 Box::pin(self.correct_edges(range, wide)).await?;
-                // Without the rest of it the block has no checksum.
+                // An incomplete block would have no checksum.
                 self.fill_edges(range, bytes).await?
             }
         };
@@ -131,7 +133,7 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// As [`RowOp::write`]: whole blocks where checksums are kept.
+    /// Writes a range made of whole blocks where checksums are kept.
     async fn write_blocks(&mut self, range: (u64, u64), fresh: Fresh<'_>) -> Result<()> {
         if self.engine.setup.geometry.family() != Family::Parity {
             return self.write_copies(range, fresh).await;
@@ -144,7 +146,7 @@ impl RowOp<'_> {
             }
             match self.write_rows(fresh).await? {
                 Gone::Out => {}
-                // A member was lost since they were divided: its part is to be logged too.
+                // A member was lost since the rows were divided: its data must be logged, too.
                 Gone::TooLong => {
                     let rows = std::mem::take(&mut self.work.rows);
                     todo.extend(self.engine.parts_to_log(&rows).unwrap_or_else(|| vec![rows]));
@@ -153,7 +155,7 @@ impl RowOp<'_> {
                     self.engine.discard_parity(&mut self.work.rows).await;
                     todo.push(std::mem::take(&mut self.work.rows));
                 }
-                // What is read together fails together.
+                // One by one, so that one failed read does not fail the other rows.
                 Gone::Apart => todo.extend(self.work.rows.drain(..).map(|row| vec![row])),
             }
             if todo.is_empty() {
@@ -163,7 +165,7 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Writes the rows in `work.rows`, or does nothing yet.
+    /// Writes the rows in `work.rows`, or reports why nothing was written.
     async fn write_rows(&mut self, fresh: Fresh<'_>) -> Result<Gone> {
         let _memory = self.engine.memory_for_rows(&self.work.rows).await;
         let (inside, view, entry) = loop {
@@ -179,7 +181,7 @@ impl RowOp<'_> {
                 Err(not_yet) => return Ok(not_yet),
             };
             if entry.is_some() && view.present != present {
-                // What is to be logged depends on who is there.
+                // The size of the records depends on the members that are present.
                 continue;
             }
             op.work.outgoing.clear();
@@ -214,8 +216,8 @@ impl RowOp<'_> {
         result.map(|()| Gone::Out)
     }
 
-    /// Plans the rows and reads what the plans ask for, until all of it is there; or tells what
-    /// must happen first.
+    /// Plans the rows and reads what the plans ask for, until all of it is there. Otherwise returns
+    /// what must happen first.
     async fn prepare(&mut self) -> Result<std::result::Result<std::rc::Rc<View>, Gone>> {
         let mut corrected = false;
         loop {
@@ -256,8 +258,8 @@ impl RowOp<'_> {
         }
     }
 
-    /// Reads what the rows' plans ask for. False if something could not be read: members to be
-    /// given up are in `failures`, blocks that are bad are noted in their rows.
+    /// Reads the blocks that the rows' plans ask for. False if a read failed: failed members are in
+    /// `failures`, bad blocks are noted in their rows.
     pub(crate) async fn read_for_rows(&mut self, view: &View) -> bool {
         self.work.pieces.clear();
         if self.engine.checksums.is_some() {
@@ -287,14 +289,14 @@ impl RowOp<'_> {
         self.engine.check_pieces(view, rows, pieces) && whole
     }
 
-    /// Puts what the batch has read into the pieces. False if something failed: medium errors are
-    /// noted in the rows, anything else stays in `failures`.
+    /// Moves the batch's reads into the pieces. False if one failed: medium errors are noted in the
+    /// rows, other failures stay in `failures`.
     pub(crate) fn collect_pieces(&mut self) -> bool {
         let pieces = &mut self.work.pieces;
         self.work.batch.drain(
             |tag, buf, ok| {
                 let piece = &mut pieces[tag as usize];
-                // Nothing may be computed from what a read that failed has left there.
+                // A failed read must not enter any computation.
                 let kept = ok || broken(Broken::FailedReadUsed);
                 (piece.buf, piece.failed) = (buf.filter(|_| kept), !ok);
             },
@@ -310,14 +312,14 @@ impl RowOp<'_> {
                 }
             }
         }
-        // A block that cannot be read is worked around; a member that fails otherwise is lost.
+        // Other members replace an unreadable block; after any other error the member is lost.
         let medium = |error: &io::Error| error.is_medium();
         self.work.failures.retain(|failure| !medium(&failure.error));
         whole
     }
 
-    /// Sends the outgoing bytes, and sends them again across epochs until every present slot has
-    /// its own.
+    /// Sends the outgoing bytes. After a loss, sends them again across epochs until every present
+    /// slot has its bytes.
     pub(crate) async fn send(&mut self, mut view: std::rc::Rc<View>) -> Result<()> {
         let mut again: Option<Vec<Slot>> = None;
         loop {
@@ -329,7 +331,7 @@ impl RowOp<'_> {
                     }
                 }
             }
-            // Nobody may be left to be sent anything again.
+            // All members that need a retry may have been lost.
             let sent = !self.work.batch.is_empty();
             if sent {
                 self.engine.run(&mut self.work.batch, self.opts).await;
@@ -363,7 +365,7 @@ impl RowOp<'_> {
             }
             self.engine.check_unbroken(&view)?;
             let homeless = |out: &&Outgoing| !view.present.contains(out.slot);
-            // Parity would have it; without, it has no place.
+            // Only parity could hold these bytes, and this array computes none.
             if let Some(out) =
                 self.work.outgoing.iter().find(homeless).filter(|_| self.engine.lacks_parity())
             {
@@ -375,14 +377,14 @@ impl RowOp<'_> {
 }
 
 impl Engine {
-    /// True if what a member has written must be flushed to be durable.
+    /// True if some member needs a flush to make its writes durable.
     pub(crate) fn is_volatile(&self) -> bool {
         self.view().members().any(|(_, member)| member.limits.volatile)
     }
 
-    /// Parity that rows are to do without is given up: it is lost, or they have lost too much for
-    /// it to be of use. That is on record first: else, after a crash, blocks that are missing would
-    /// be computed from new data and old parity.
+    /// Records parity as discarded that the rows' plans leave out, or that cannot recover their
+    /// losses. That must be on record first: otherwise, after a crash, missing blocks would be
+    /// computed from new data and old parity.
     async fn discard_parity(&self, rows: &mut [RowWork]) {
         let view = self.view();
         for row in rows.iter() {
@@ -395,7 +397,7 @@ impl Engine {
         rows.iter_mut().for_each(|row| row.given_up = true);
     }
 
-    /// Writes may begin only while the array takes them.
+    /// Refuses to begin a write if the array is read-only.
     pub(crate) fn check_writable(&self, view: &View) -> Result<()> {
         match view.mode {
             Mode::ReadOnly => Err(Error::new(ErrorKind::ReadOnly, "the array is read-only")),
@@ -403,8 +405,9 @@ impl Engine {
         }
     }
 
-    /// Writes that have begun end, though the array may take no more by order of the user: rows
-    /// that are left cut keep their records from ever being done with.
+    /// Refuses to continue a write only if the array has failed. A write that has begun must end
+    /// even if the administrator makes the array read-only: the records of a torn row would never
+    /// be released.
     pub(crate) fn check_unbroken(&self, view: &View) -> Result<()> {
         if view.mode == Mode::Full {
             return Err(Error::new(ErrorKind::NoSpace, FULL));
@@ -418,7 +421,7 @@ impl Engine {
         }
     }
 
-    /// Computes the bytes that a row's slots must get.
+    /// Computes the bytes to write to a row's slots.
     fn compute_row(
         &self,
         work: &RowWork,
@@ -452,7 +455,7 @@ impl Engine {
         }
     }
 
-    /// P and Q changed by what the touched data changes.
+    /// P and Q, updated by the difference between old and new data.
     fn modified_parity<'a>(
         &self,
         work: &RowWork,
@@ -482,7 +485,7 @@ impl Engine {
         (p, q)
     }
 
-    /// P and Q of all the data: new where touched, read or recovered where not.
+    /// P and Q of all the data: new where touched, read or recovered elsewhere.
     fn encoded_parity<'a>(
         &self,
         work: &RowWork,
@@ -517,7 +520,7 @@ impl Engine {
         (p, q)
     }
 
-    /// The level has parity, and it is not computed.
+    /// The level has parity, but this array does not compute it.
     fn lacks_parity(&self) -> bool {
         self.setup.geometry.family() == Family::Parity && !self.setup.parity
     }

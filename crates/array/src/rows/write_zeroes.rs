@@ -1,4 +1,4 @@
-//! Zeroing, discarding, and telling what is stored.
+//! Zeroing, discarding, and block status.
 //!
 //! Zeros have zero parity, so whole stripes are zeroed by zeroing every member; the edges are
 //! written as zeros. A discard is passed on only where every member promises that discarded bytes
@@ -34,7 +34,7 @@ impl Engine {
         first..((offset + len) / BLOCK * BLOCK).max(first)
     }
 
-    /// True if zeroing this array range is quicker than writing zeros to it.
+    /// True if zeroing this array range is faster than writing zeros to it.
     pub(crate) fn zeroes_fast(&self, offset: u64, len: u64) -> bool {
         let view = self.view();
         let whole = self.setup.geometry.family() != Family::Parity
@@ -42,7 +42,7 @@ impl Engine {
         whole && view.members().all(|(_, member)| member.limits.zero >= ZeroSupport::Fast)
     }
 
-    /// The pieces of an array range, each with a place where it can be read directly, if any.
+    /// The pieces of an array range, each with a directly readable place, if any.
     fn readable_pieces(&self, view: &View, offset: u64, len: u64) -> Vec<PlacedPiece> {
         let geometry = &self.setup.geometry;
         if geometry.family() != Family::Parity {
@@ -72,7 +72,7 @@ impl Engine {
 impl RowOp<'_> {
     /// Makes a range read as zeros.
     pub(crate) async fn zero(&mut self, (offset, len): (u64, u64), unmap: bool) -> Result<()> {
-        // Whether it is fast was decided when the request came in.
+        // The request was checked for speed when it arrived.
         let how = |len| Work::Zero { len, unmap, fast: false };
         if self.engine.setup.geometry.family() != Family::Parity {
             let whole = self.engine.whole_blocks(offset, len);
@@ -107,18 +107,19 @@ impl RowOp<'_> {
         self.write((start, end - start), &mut bytes).await
     }
 
-    /// Gives the range back where that leaves zeros on every member; otherwise does nothing.
+    /// Discards the range if that leaves zeros on every member; otherwise does nothing.
     pub(crate) async fn discard(&mut self, (offset, len): (u64, u64)) -> Result<()> {
         let view = self.engine.view();
         let redundant = self.engine.setup.geometry.family() != Family::Plain;
-        // What discarded bytes read as may differ between a slot and its copy.
+        // Discarded bytes of a slot and of its replacement may read differently.
         let copying = view.slots.iter().any(|assignment| assignment.replacement.is_some());
         if copying && !self.engine.setup.discard_zeroes {
             return Ok(());
         }
         let can = |limits: &io::Limits| limits.discard && (limits.discard_zeroes || !redundant);
         if !view.members().all(|(_, member)| can(&member.limits)) {
-            // A member that joined later may not do what the array promised when it was started.
+            // A member that joined later may not discard to zeros as the array promised at its
+            // start.
             return if self.engine.setup.discard_zeroes {
                 self.zero((offset, len), true).await
             } else {
@@ -136,7 +137,7 @@ impl RowOp<'_> {
             let whole = (whole.start, whole.end - whole.start);
             return self.on_copies(whole, how).await;
         }
-        // The array promises zeros, as its members do: what is no whole stripe is written.
+        // The array promises zeros, as its members do: the parts outside whole stripes are written.
         let whole = self.engine.whole_stripes(offset, len);
         for (start, end) in [(offset, whole.start), (whole.end, offset + len)] {
             if !broken(Broken::DiscardKeepsEdges) {
@@ -146,7 +147,7 @@ impl RowOp<'_> {
         if whole.is_empty() { Ok(()) } else { self.on_stripes(whole, how).await }
     }
 
-    /// Does the same to a range of whole stripes on every member.
+    /// Sends the same operation for a range of whole stripes to every member.
     async fn on_stripes(
         &mut self,
         whole: std::ops::Range<u64>,
@@ -163,7 +164,7 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// As [`RowOp::on_stripes`], for no more of them than are logged together.
+    /// Like [`RowOp::on_stripes`], for at most as many stripes as one record can log.
     async fn on_logged_stripes(
         &mut self,
         whole: std::ops::Range<u64>,
@@ -213,7 +214,7 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Does the same to every copy of a range.
+    /// Sends the same operation for every copy of a range.
     async fn on_copies(
         &mut self,
         (offset, len): (u64, u64),
@@ -254,7 +255,7 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Sends a batch of idempotent operations, and all of them again after a loss.
+    /// Sends a batch of idempotent operations. After a loss, sends all of them again.
     async fn on_members(&mut self, fill: impl Fn(&View, &mut Scratch)) -> Result<()> {
         self.engine.check_writable(&self.engine.view())?;
         loop {
@@ -274,7 +275,7 @@ impl RowOp<'_> {
         }
     }
 
-    /// Tells which bytes of a range are stored on the members that hold them.
+    /// Reports the allocation status of a range, from the members that hold it.
     pub(crate) async fn extents(
         &mut self,
         (offset, len): (u64, u64),
@@ -308,7 +309,7 @@ impl RowOp<'_> {
                     // No answer at all.
                     map.learn(Work::Flush, false);
                 }
-                // Not to know is no failure: such bytes count as stored.
+                // A member that fails to answer is no error: its bytes count as stored.
                 op.work.failures.clear();
             }
         }
@@ -329,7 +330,7 @@ struct PlacedPiece {
     place: Option<(Slot, u64)>,
 }
 
-/// What a member has told of one stretch of itself.
+/// A member's reported status for one stretch of its data.
 #[derive(Default)]
 struct MemberMap {
     start: u64,
@@ -361,7 +362,7 @@ impl MemberMap {
             }
         }
         if self.known == before {
-            // A member that does not tell: all of it counts as stored.
+            // A member without block status: all of it counts as stored.
             push(&mut self.extents, Extent { len: self.end - before, kind: ExtentKind::Data });
             self.known = self.end;
         }

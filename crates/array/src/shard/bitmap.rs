@@ -1,9 +1,8 @@
-//! One shard's side of the write-intent bitmap: which regions it may write to.
+//! One shard's side of the write-intent bitmap: the regions that it may write to.
 //!
-//! Before bytes of a region go out, the region's mark must be durable on the members; that is the
-//! keeper's work ([`Intent`]). A shard remembers what it was granted, so that all but the first
-//! write to a region pass without a message, and gives regions back when nothing was written there
-//! for a while and everything is flushed.
+//! Before the first write to a region, its bit must be durable on the members. The keeper does that
+//! ([`Intent`]). A shard keeps its grants, so only the first write to a region costs a message. It
+//! releases a region once no write has come for a while and everything is flushed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,24 +14,24 @@ use io::broken::{Broken, broken};
 use io::{Completion, Time};
 use metadata::{Error, ErrorKind, Result};
 
-/// Whoever makes marks durable: the keeper with md's bitmap, or a cluster's coordinator.
+/// Makes bits durable: the keeper with md's bitmap, or a cluster's coordinator.
 pub trait Intent {
-    /// Marks these regions as about to be written. Completes with true when the marks are durable;
-    /// with false, nothing may be written.
+    /// Sets the bits of these regions. Completes with true once they are durable; after false, the
+    /// regions must not be written.
     fn acquire(&self, regions: RangeInclusive<u64>) -> Completion<bool>;
 
-    /// The holder has flushed all that it wrote to these regions and writes there no more.
+    /// The holder has flushed all its writes to these regions and has stopped writing there.
     fn release(&self, regions: Vec<u64>);
 
-    /// The holder writes nothing at the moment, anywhere.
+    /// The holder has no write in flight in any region.
     fn quiet(&self);
 }
 
-/// The marks that a shard holds.
+/// The bits that a shard holds.
 pub(crate) struct HeldRegions {
     intent: Rc<dyn Intent>,
     held: RefCell<BTreeMap<u64, Region>>,
-    /// The keeper knows that this shard writes.
+    /// The keeper counts this shard as writing.
     awake: Cell<bool>,
     writers: Cell<usize>,
     last_write: Cell<Time>,
@@ -56,8 +55,7 @@ impl HeldRegions {
         }
     }
 
-    /// Completes when these regions may be written. Each success is matched by one
-    /// [`HeldRegions::exit`].
+    /// Completes when these regions may be written. Each success needs one [`HeldRegions::exit`].
     pub(crate) async fn enter(&self, regions: RangeInclusive<u64>) -> Result<()> {
         self.writers.set(self.writers.get() + 1);
         let mut granted = self.awake.get();
@@ -101,8 +99,8 @@ impl HeldRegions {
         held.iter().filter(|(_, mark)| idle(mark)).map(|(&region, _)| region).collect()
     }
 
-    /// Gives back those of `regions` that were not written since `since`, when a flush of all
-    /// members that began then has completed.
+    /// Releases those of `regions` that were not written after `since`. A flush of all members that
+    /// began at `since` must have completed.
     pub(crate) fn release(&self, mut regions: Vec<u64>, since: Time) {
         let mut held = self.held.borrow_mut();
         regions.retain(|region| {
@@ -117,13 +115,13 @@ impl HeldRegions {
         }
     }
 
-    /// True if nothing was written for `delay`, and the keeper does not know it.
+    /// True if no write came for `delay` and the keeper still counts this shard as writing.
     pub(crate) fn may_resolve(&self, now: Time, delay: Duration) -> bool {
         let rests = self.writers.get() == 0 || broken(Broken::CleanWhileWriting);
         self.awake.get() && rests && now - self.last_write.get() >= delay
     }
 
-    /// Tells the keeper if nothing was written for `delay`.
+    /// Reports to the keeper that the shard is quiet, if no write came for `delay`.
     pub(crate) fn settle(&self, now: Time, delay: Duration) {
         if self.may_resolve(now, delay) {
             self.awake.set(false);
@@ -131,7 +129,7 @@ impl HeldRegions {
         }
     }
 
-    /// True if there is something to settle or release later.
+    /// True if there is something to report or release later.
     pub(crate) fn is_busy(&self) -> bool {
         self.awake.get() || !self.held.borrow().is_empty()
     }

@@ -1,32 +1,31 @@
 //! The write-back cache of a shard: writes are acknowledged in memory and reach the members later,
-//! in whole stripes where they come to that.
+//! as whole stripes where possible.
 //!
 //! ```text
 //!            ┌─ room? ──▶ copied, held, acknowledged ──▶ freeze ──▶ write-out ──▶ queue ─▶ workers
 //!   write ───┤                                             ▲
-//!            └─ no ──▶ waits, and all changes behind it    │  its span is full
-//!                      it, until write-outs made room      │  half of the memory is used: oldest
+//!            └─ no ──▶ waits, with all later changes,      │  its span is full
+//!                      until write-outs have made room     │  half of the memory is used: oldest
 //!                                                          │  first
-//!   FUA, zero, discard ──▶ what they overlap ──────────────┤  held for `cache_linger`
+//!   FUA, zero, discard ──▶ overlapping blocks ─────────────┤  held for `cache_linger`
 //!   FLUSH, stop, read-only ──▶ everything ─────────────────┘
 //! ```
 //!
-//! Owns the bytes that are acknowledged and not on the members, and decides when they go there.
-//! Never touches a member: a write-out is a unit like any other, with its rows locked, its region
-//! marked, its plan and its epoch, so that a member that is lost on the way, a rebuild or a resync
-//! means nothing new.
+//! The cache owns the bytes that are acknowledged and not on the members, and decides when to write
+//! them out. It never touches a member. A write-out is a unit like any other, with row lock, bitmap
+//! bit, plan and epoch. Therefore a lost member, a rebuild or a resync is no special case here.
 //!
-//! **Order.** A write-out is queued before whatever waits for it, and its bytes were frozen then
-//! ([`map`]). The queue and the row locks are first come, first served, so overlapping changes
-//! reach the members in the order of their arrival, and a worker that waits (FLUSH) waits only for
-//! units that have a worker already: it can never be the one that they need.
+//! **Order.** A write-out is queued before the unit that waits for it, and its bytes are frozen
+//! then ([`map`]). The queue and the row locks are first come, first served, so overlapping changes
+//! reach the members in order of arrival. A waiting worker (FLUSH) waits only for units that
+//! already have a worker, so it cannot deadlock.
 //!
-//! **Reads** look at what is held when they begin, then ask the members, then lay the one over the
-//! other. A block leaves the map only when its bytes are on the members, and under the lock of its
-//! rows: so any write acknowledged before the read began is in one of the two.
+//! **Reads** note the held bytes when they begin, then read the members, then lay the held bytes on
+//! top. A block leaves the map only once its bytes are on the members, and under the lock of its
+//! rows. So a write acknowledged before the read began is in one of the two.
 //!
-//! **Failure.** What cannot be written out stays readable; the error stays too: every later FLUSH
-//! and FUA ends with it, and later writes go to the members directly.
+//! **Failure.** Bytes that could not be written out stay readable. The error stays too: every later
+//! FLUSH and FUA returns it, and later writes go directly to the members.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -43,7 +42,6 @@ use metadata::{Error, Result};
 
 use crate::rows::Scratch;
 use crate::rows::engine::RowOp;
-use crate::rows::flush::CacheMode;
 use crate::rows::read::Target;
 use crate::rows::write_zeroes::push;
 use crate::shard::Shard;
@@ -53,22 +51,22 @@ use map::{Held, Leaving, Piece, memory_of};
 pub(crate) mod map;
 pub(crate) mod readahead;
 
-/// The cache of one shard. Empty, always, in the other cache modes.
+/// The cache of one shard. In the other cache modes it is always empty.
 pub(crate) struct Cache {
     held: RefCell<Held>,
     /// Memory: `Bounds::cache_bytes`.
     room: Budget,
-    /// Writes for which there is no room, and the changes that came after them.
+    /// Writes without room, and the changes that arrived after them.
     waiting: RefCell<VecDeque<Unit>>,
-    /// Why something could not be written out.
+    /// The error of the first failed write-out.
     failed: RefCell<Option<Error>>,
-    /// While not zero nothing is taken in: the array is about to be read-only.
+    /// While not zero the cache accepts no write: the array is about to become read-only.
     shut: Cell<u32>,
-    /// Write-outs under way that nobody asked for: to make room, or for age.
+    /// Write-outs in flight that no request waits for: to make room, or by age.
     early: Cell<usize>,
-    /// Raised when a write-out has ended, and when what may be taken in has changed.
+    /// Raised when a write-out has ended, and when [`Shard::is_held`] may give another answer.
     changed: Signal,
-    /// Raised when something is held, or waits.
+    /// Raised when a write is held, or waits.
     stirred: Signal,
 }
 
@@ -93,25 +91,25 @@ impl Cache {
         }
     }
 
-    /// Memory of what is acknowledged and not on the members.
+    /// Memory of the bytes that are acknowledged and not on the members.
     pub(crate) fn used(&self) -> u64 {
         self.room.used()
     }
 
-    /// Takes nothing in from now on, or takes in again: matched calls.
+    /// Refuses new writes (true), or accepts them again (false): matched calls.
     pub(crate) fn shut(&self, shut: bool) {
         let count = self.shut.get();
         self.shut.set(if shut { count + 1 } else { count - 1 });
         self.changed.raise();
     }
 
-    /// What may be taken in has changed.
+    /// Wakes the cache's tasks after a change that may affect what it accepts.
     pub(crate) fn look_again(&self) {
         self.changed.raise();
         self.stirred.raise();
     }
 
-    /// Why something could not be written out, if that has happened.
+    /// The error of the first failed write-out, if any.
     pub(crate) fn failure(&self) -> Option<Error> {
         self.failed.borrow().clone()
     }
@@ -120,11 +118,8 @@ impl Cache {
 impl Shard {
     // ---- taking in -----------------------------------------------------------------------------
 
-    /// Takes a unit in, or puts write-outs before it and gives it back for the queue.
+    /// Accepts a unit, or queues the write-outs before it and returns it for the queue.
     pub(crate) fn hold(&self, mut unit: Unit) -> Option<Unit> {
-        if self.engine.setup.cache != CacheMode::Writeback {
-            return Some(unit);
-        }
         match &mut unit.action {
             Action::Flush { after } => {
                 while let Some((span, _)) = self.oldest_held() {
@@ -145,7 +140,7 @@ impl Shard {
         }
     }
 
-    /// The first in line is held, waits for room, or is given back for the queue.
+    /// Holds a unit, makes it wait for room, or returns it for the queue.
     fn take_in(&self, unit: Unit) -> Option<Unit> {
         if !self.is_held(&unit) {
             self.write_out_within(unit.offset..unit.offset + unit.len);
@@ -161,7 +156,7 @@ impl Shard {
         None
     }
 
-    /// True if this unit is for the cache.
+    /// True if the cache accepts this unit.
     fn is_held(&self, unit: &Unit) -> bool {
         let cache = &self.cache;
         matches!(unit.action, Action::Write(_))
@@ -204,12 +199,13 @@ impl Shard {
         self.make_room();
     }
 
-    /// Tells the keeper's thread how much is held.
+    /// Publishes the size of the held bytes for the keeper's thread.
     fn tell_cached(&self) {
         self.requests.load().cached_bytes.set(self.cache.used());
     }
 
-    /// What is written out together: whole stripes, as many as a unit has, within one region.
+    /// The range that is written out together: whole stripes up to a unit's size, within one
+    /// region.
     fn span_of(&self, offset: u64) -> Range<u64> {
         let geometry = &self.engine.setup.geometry;
         let (step, region) = (self.engine.job_border(), geometry.region_bytes());
@@ -218,7 +214,7 @@ impl Shard {
         start..end.min((offset / region + 1) * region).min(geometry.capacity())
     }
 
-    /// Lets in those who wait, in order, as room is made.
+    /// Accepts waiting writes in order as room becomes free.
     pub(crate) async fn mind_waiting(self: Rc<Self>) {
         while !self.engine.is_stopping() {
             let first = self.cache.waiting.borrow().front().map(|unit| memory_of(unit.len));
@@ -237,8 +233,8 @@ impl Shard {
         }
     }
 
-    /// Completes with memory for the first in line, or with none if it is not for the cache, or not
-    /// any more.
+    /// Completes with memory for the first waiting unit, or with none if the cache does not accept
+    /// it.
     async fn room_for_first(&self, need: u64) -> Option<Permit> {
         let cache = &self.cache;
         let mut room = pin!(cache.room.take(need));
@@ -275,7 +271,7 @@ impl Shard {
         self.line_up(Unit::unasked(self.engine.index, range, action));
     }
 
-    /// Writes out what is held of a range, before something else changes it.
+    /// Writes out the held bytes of a range before another request changes it.
     fn write_out_within(&self, range: Range<u64>) {
         loop {
             let Some(span) = self.cache.held.borrow().open_within(&range) else { return };
@@ -283,13 +279,13 @@ impl Shard {
         }
     }
 
-    /// Write-outs that nobody asked for leave workers to others.
+    /// The most write-outs without a waiting request: they must leave workers to others.
     fn early_limit(&self) -> usize {
         (self.engine.setup.bounds.units / 2).max(1)
     }
 
-    /// Writes out the oldest while more than half of the memory is used, or someone waits for room
-    /// and none is being made.
+    /// Writes out the oldest blocks while more than half of the memory is used, or while a write
+    /// waits for room and no write-out is in flight.
     fn make_room(&self) {
         let cache = &self.cache;
         while cache.early.get() < self.early_limit() {
@@ -304,7 +300,7 @@ impl Shard {
         }
     }
 
-    /// Writes out what has been held for long enough.
+    /// Writes out blocks by age.
     pub(crate) async fn mind_age(self: Rc<Self>) {
         let clock = Rc::clone(&self.engine.setup.clock);
         while !self.engine.is_stopping() {
@@ -323,7 +319,7 @@ impl Shard {
         }
     }
 
-    /// Carries a write-out out: its rows are locked.
+    /// Carries out a write-out. The caller holds the lock of its rows.
     pub(crate) async fn carry_write_out(
         &self,
         op: &mut RowOp<'_>,
@@ -345,7 +341,8 @@ impl Shard {
         result
     }
 
-    /// A write-out has ended. Its rows may be unlocked already: nothing is taken out here.
+    /// A write-out has ended. Its rows may already be unlocked, so nothing is removed from the map
+    /// here.
     pub(crate) fn wrote_out(&self, write_out: WriteOut, result: Result<()>) {
         let cache = &self.cache;
         cache.early.set(cache.early.get() - usize::from(write_out.early));
@@ -358,7 +355,7 @@ impl Shard {
         self.make_room();
     }
 
-    // ---- what others ask -----------------------------------------------------------------------
+    // ---- for other requests ---------------------------------------------------------------------
 
     /// Flushes the members when every write-out before this number has ended.
     ///
@@ -372,9 +369,10 @@ impl Shard {
         }
         let failure = cache.failure();
         if self.is_quiescing() && (failure.is_none() || !broken(Broken::StuckStopUnsummed)) {
-            // What was held is on the members now, but for what could not be written out: the last
-            // that is written. Not before, since requests come in at other shards too.
-            // Who does not take them is lost before the others are said to be clean.
+            // The held bytes are on the members now, except those of failed write-outs. The
+            // checksums are the last write of a stopping array. They cannot come earlier, since
+            // requests arrive at other shards too. A member that fails to write them is lost before
+            // the others are marked clean.
             while RowOp::new(&self.engine, work, self.engine.background())
                 .write_checksums()
                 .await
@@ -387,7 +385,7 @@ impl Shard {
         }
     }
 
-    /// Reads a range: what is held, what was read ahead, and the members.
+    /// Reads a range: held bytes, bytes read ahead, and the members.
     pub(crate) async fn read_through(
         &self,
         op: &mut RowOp<'_>,
@@ -414,8 +412,8 @@ impl Shard {
         Ok(())
     }
 
-    /// Reads what lies beside the held pieces: the members may have lost what they are about to be
-    /// given.
+    /// Reads only the ranges between the held pieces: the members may have lost the bytes that
+    /// these pieces will replace.
     async fn read_beside(
         &self,
         op: &mut RowOp<'_>,
@@ -437,7 +435,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Tells what is stored: on the members, and here.
+    /// Reports the allocation status of the members and of the held bytes.
     pub(crate) async fn extents_through(
         &self,
         op: &mut RowOp<'_>,
@@ -450,15 +448,15 @@ impl Shard {
         result
     }
 
-    /// Bytes of this range were changed past the cache, their rows still locked: if that went well
-    /// they are newer than what could not be written out.
+    /// Bytes of this range were changed past the cache, with their rows still locked. After a
+    /// success they are newer than the bytes of failed write-outs.
     pub(crate) fn overtake_held(&self, (offset, len): (u64, u64), result: &Result<()>) {
         if result.is_ok() && self.cache.failed.borrow().is_some() {
             self.cache.held.borrow_mut().overtaken(&(offset..offset + len));
         }
     }
 
-    /// Notes what is held of a range. True if that is all of it.
+    /// Notes the held pieces of a range. True if they cover it.
     fn look_at_held(&self, work: &mut Scratch, (offset, len): (u64, u64)) -> bool {
         let held = self.cache.held.borrow();
         if held.is_empty() {
@@ -469,7 +467,7 @@ impl Shard {
         map::cover(&work.held, &range, &mut work.order)
     }
 
-    /// Lays what was noted over the bytes that were read.
+    /// Copies the noted pieces over the bytes that were read.
     fn lay_over(&self, work: &mut Scratch, offset: u64, bufs: &mut [Buf]) {
         let mut target = Target { offset, bufs };
         for piece in work.held.drain(..) {
@@ -479,7 +477,7 @@ impl Shard {
     }
 }
 
-/// What is held counts as stored, whatever the members say of it.
+/// Reports held bytes as stored, whatever the members report.
 fn tell_stored(held: &mut Vec<Piece>, offset: u64, found: &mut Vec<Extent>) {
     if held.is_empty() {
         return;

@@ -1,12 +1,12 @@
-//! What shards and the keeper tell each other: plain data that may cross threads, gathered while a
-//! thread is at work, handed over in batches.
+//! The messages between shards and keeper: plain data that may cross threads. They gather while a
+//! thread works and are delivered in batches.
 //!
 //! ```text
 //!   send, send, send ─▶ a list per address ─▶ flush: one batch each ─▶ Mailbox ─▶ other threads
 //! ```
 //!
-//! A message costs a push; a batch costs whatever the mailbox costs (between threads a lock, and a
-//! wake if the other one sleeps). Invariant: what one shard sends to one address arrives in order.
+//! A message costs a push. A batch costs one use of the mailbox: between threads a lock, and a wake
+//! if the other thread sleeps. Invariant: messages from one shard to one address arrive in order.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use metadata::Result;
 use crate::member::Introduction;
 use crate::shard::queue::{Ended, Unit};
 
-/// A message; which of the two it is for is in its name.
+/// A message, by the kind of its receiver.
 pub enum Message {
     /// To a shard.
     Shard(ToShard),
@@ -33,32 +33,32 @@ pub enum ToShard {
     /// Work for the shard that owns the region.
     #[doc(hidden)]
     Unit(#[allow(private_interfaces)] Unit),
-    /// A unit has ended, back to where its request came in.
+    /// A unit has ended; goes back to the shard that received its request.
     #[doc(hidden)]
     Ended(#[allow(private_interfaces)] Ended),
-    /// The membership is about to change: let no unit begin, and say when you are still.
+    /// The membership is about to change: start no unit, and report when none is in flight.
     Close,
-    /// The membership has changed; go on.
+    /// The membership has changed: continue with this one.
     Open(Arc<Configuration>),
-    /// Take nothing into the write-back cache from now on, or take in again: matched.
+    /// Take no write into the write-back cache (true), or take writes again (false); matched.
     ShutCache(bool),
-    /// A mark is durable, or could not be made so.
+    /// Bitmap bits are durable, or could not be written.
     Marked {
         /// From [`ToKeeper::Mark`].
         ticket: u64,
-        /// False: nothing may be written.
+        /// If false, these regions must not be written.
         granted: bool,
     },
-    /// A slot, or its replacement, now holds all bytes below this array offset.
+    /// A slot, or its replacement, has been recovered below this array offset.
     Recovered {
         /// The slot.
         slot: Slot,
-        /// It is the slot's replacement.
+        /// True for the slot's replacement.
         replacement: bool,
         /// Array offset.
         below: u64,
     },
-    /// Bytes of a member's data are not to be trusted until they are written.
+    /// Bytes of a member's data are unverified until they are written.
     Distrust {
         /// The member.
         member: MemberId,
@@ -67,28 +67,28 @@ pub enum ToShard {
         /// How many.
         len: u64,
     },
-    /// An array range could not be made right after a crash: an error until it is written.
+    /// Replay could not determine an array range after a crash: reads fail until it is written.
     Bad {
         /// Array offset.
         offset: u64,
         /// How many bytes.
         len: u64,
     },
-    /// What was asked for by [`ToKeeper::Record`] is done, or nothing can be recorded any more.
+    /// The reports before a [`ToKeeper::Record`] are durable, or nothing can be recorded any more.
     Recorded {
-        /// From there.
+        /// The ticket of that message.
         ticket: u64,
     },
     /// A flush has ended.
     Flushed {
         /// From [`ToKeeper::Flush`].
         ticket: u64,
-        /// Why nothing can be made durable any more, if so.
+        /// The error, if nothing can be made durable any more.
         result: Result<()>,
     },
-    /// Let go of a member that has no place, and so of its disk.
+    /// Drop a member without a slot, and with it its disk.
     Forget(Introduction),
-    /// Refuse new requests, and say when those under way have ended.
+    /// Refuse new requests, and report when those in flight have ended.
     Quiesce,
     /// The array has stopped.
     End,
@@ -96,14 +96,14 @@ pub enum ToShard {
 
 /// From a shard.
 pub enum ToKeeper {
-    /// A member failed an operation that must not fail.
+    /// A member failed an operation, and the error removes it from the array.
     Lost {
         /// The member.
         member: MemberId,
-        /// What it said.
+        /// Its error.
         why: io::Error,
     },
-    /// What was told before this is to be on record.
+    /// Make all earlier reports durable, and answer.
     Record {
         /// The shard.
         shard: usize,
@@ -117,20 +117,20 @@ pub enum ToKeeper {
         /// How many bytes.
         len: u64,
     },
-    /// An array range is lost, and a part of its block is about to be written: an error until it is
-    /// written, too.
+    /// An array range is lost, and a part of its block is about to be written. Reads of it fail
+    /// until it is written, too.
     GivenUp {
         /// Array offset.
         offset: u64,
         /// How many bytes.
         len: u64,
     },
-    /// No unit moves in this shard any more.
+    /// No unit is in flight in this shard.
     Still {
         /// The shard.
         shard: usize,
     },
-    /// No request that came in at this shard is under way, and none will be.
+    /// No request received at this shard is in flight, and the shard accepts no more.
     Quiesced {
         /// The shard.
         shard: usize,
@@ -146,23 +146,23 @@ pub enum ToKeeper {
         /// Last region.
         last: u64,
     },
-    /// The shard has flushed all it wrote to these regions, and writes there no more.
+    /// The shard has flushed all its writes to these regions and has stopped writing there.
     Unmark {
         /// The shard.
         shard: usize,
         /// The regions.
         regions: Vec<u64>,
     },
-    /// All that the shard wrote so far is to be durable.
+    /// Make everything durable that the shard has written so far.
     Flush {
         /// The shard.
         shard: usize,
         /// Given back with the answer.
         ticket: u64,
-        /// The slots whose members it has written to since it asked last.
+        /// The slots whose members it has written to since its last request.
         slots: SlotSet,
     },
-    /// The shard writes nothing at the moment.
+    /// The shard has no write in flight.
     Quiet {
         /// The shard.
         shard: usize,
@@ -175,10 +175,10 @@ pub enum ToKeeper {
         start: u64,
         /// How many.
         len: u64,
-        /// It is not in sync yet, and listed for a member that is being filled from it.
+        /// The member is not in sync; the bytes are listed because a replacement is copied from it.
         filling: bool,
     },
-    /// These bytes of a member were on its bad-block list, and have been written anew.
+    /// Bytes on a member's bad-block list have been rewritten.
     Good {
         /// The member.
         member: MemberId,
@@ -196,18 +196,18 @@ pub enum ToKeeper {
         /// How many.
         bytes: u64,
     },
-    /// A member takes far longer than its peers, or does so no longer.
+    /// A member has become far slower than its peers, or is no longer slow.
     Throttle {
         /// The member.
         member: MemberId,
-        /// It does.
+        /// True if it is slow now.
         slow: bool,
-        /// How long.
+        /// The measured times.
         text: String,
     },
     /// A client was answered with an error.
     Refused {
-        /// What it wanted, where, and why it was not done.
+        /// The request, its range and the error.
         text: String,
     },
 }
@@ -219,7 +219,7 @@ const _: fn() = || {
     crosses_threads::<crate::shard::submit::Blueprint>();
 };
 
-/// Where the keeper lives.
+/// The shard whose thread runs the keeper.
 pub(crate) const KEEPER: usize = 0;
 
 /// The outgoing mail of a shard, and its mailbox.
@@ -264,7 +264,7 @@ impl Post {
         }
     }
 
-    /// Hands over what was gathered.
+    /// Delivers the gathered messages.
     pub(crate) fn flush(&self) {
         self.waiting.set(false);
         for (to, batch) in self.outgoing.borrow_mut().iter_mut().enumerate() {
@@ -274,7 +274,7 @@ impl Post {
         }
     }
 
-    /// Hands over whatever is gathered, each time the tasks before this one have had their turn.
+    /// Delivers gathered messages each time the tasks before this one have run.
     pub(crate) async fn deliver(&self) {
         loop {
             while !self.waiting.get() {
@@ -284,7 +284,7 @@ impl Post {
         }
     }
 
-    /// Appends what has arrived to `into`; pending if there is nothing.
+    /// Appends received messages to `into`; pending if there are none.
     pub(crate) fn poll_receive(&self, cx: &mut Context<'_>, into: &mut Vec<Message>) -> Poll<()> {
         self.mailbox.poll_receive(cx, into)
     }

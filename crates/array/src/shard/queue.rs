@@ -6,8 +6,8 @@
 //!    └────── Completion, when the last unit has ended ◀───────────┘
 //! ```
 //!
-//! A unit lies within one region, so one shard does all of it. Buffers of a read are split between
-//! its units and put together again in the shape in which they came.
+//! A unit lies within one region, so one shard does all of it. The buffers of a read are split
+//! between its units and joined again to the client's lengths.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ pub(crate) struct Unit {
     pub(crate) action: Action,
     pub(crate) fua: bool,
     pub(crate) class: Class,
-    /// Whom to tell when it is done: several when writes were merged.
+    /// The requests to answer when the unit is done: several if writes were merged.
     pub(crate) from: Origin,
     pub(crate) merged: Vec<Merged>,
 }
@@ -55,20 +55,20 @@ pub(crate) enum Action {
     Zero { unmap: bool },
     /// Forget the range.
     Discard,
-    /// Tell what is stored.
+    /// Report the allocation status.
     Extents(Vec<Extent>),
-    /// Make all that was written through this shard durable; write-outs with lower numbers come
-    /// first.
+    /// Make everything durable that was written through this shard. Write-outs with lower numbers
+    /// come first.
     Flush { after: u64 },
     /// Read this piece ahead.
     ReadAhead(u64),
-    /// Write out what the cache has frozen.
+    /// Write out a frozen block of the cache.
     WriteOut(WriteOut),
     /// Rebuild, resync, scrub.
     RangeJob(RangeJob),
 }
 
-/// The unit of a request, at the shard where the request came in.
+/// Identifies the unit of a request at the shard that received the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Origin {
     pub(crate) shard: usize,
@@ -84,7 +84,7 @@ pub(crate) struct Ended {
     pub(crate) result: Result<(), Error>,
 }
 
-/// What a unit gives back.
+/// The result of a unit.
 pub(crate) enum Gain {
     Nothing,
     Bytes(Vec<Buf>),
@@ -92,25 +92,25 @@ pub(crate) enum Gain {
     RangeJob(RangeJob),
 }
 
-/// How much one shard has to do: counted by its thread, looked at by the keeper's.
+/// The load of one shard. Its own thread counts; the keeper's thread reads.
 #[derive(Default, Debug)]
 #[repr(align(128))]
 pub(crate) struct Load {
-    /// Requests that came in there and have not ended.
+    /// Requests received there and still in flight.
     pub(crate) requests: Count,
-    /// Bytes that are acknowledged and not on the members.
+    /// Acknowledged bytes that are not on the members yet.
     pub(crate) cached_bytes: Count,
-    /// Units that had to wait until rows that they touch were flushed.
+    /// Units that waited for a flush of rows that they touch.
     pub(crate) log_conflicts: Count,
 }
 
-/// The requests that came in at one shard and have not ended.
+/// The requests received at one shard and still in flight.
 pub(crate) struct Requests {
     shard: usize,
     loads: Arc<[Load]>,
     table: RefCell<Vec<Request>>,
     vacant: RefCell<Vec<u32>>,
-    /// Lists for the parts of reads, to be used again.
+    /// Empty lists for the parts of reads, kept for reuse.
     lists: RefCell<Vec<Vec<Buf>>>,
     answers: Completions<Done>,
 }
@@ -122,7 +122,7 @@ struct Request {
     waiting: u32,
     error: Option<Error>,
     work: Option<Work>,
-    /// For reads: the lengths of the client's buffers, and the parts as they come back.
+    /// For reads: the lengths of the client's buffers, and the parts that have been read.
     lengths: Vec<u32>,
     parts: Vec<Option<Vec<Buf>>>,
 }
@@ -139,8 +139,8 @@ impl Requests {
         }
     }
 
-    /// Registers a request of `units` units. `work` is what is given back in the end; of a read
-    /// only the shape is kept, its buffers travel with the units.
+    /// Registers a request of `units` units. `work` goes back to the client in the end. For a read
+    /// only the shape is kept, because the buffers travel with the units.
     pub(crate) fn begin(&self, offset: u64, work: Work, units: u32) -> (u32, Completion<Done>) {
         let mut table = self.table.borrow_mut();
         let number = self.vacant.borrow_mut().pop().unwrap_or_else(|| {
@@ -177,7 +177,7 @@ impl Requests {
         self.lists.borrow_mut().push(list);
     }
 
-    /// What a unit of a request that has a range does to its part of it.
+    /// The action for one part of a request that has a range.
     pub(crate) fn action(
         &self,
         number: u32,
@@ -199,7 +199,7 @@ impl Requests {
         }
     }
 
-    /// What this shard tells of its load.
+    /// The load counters of this shard.
     pub(crate) fn load(&self) -> &Load {
         &self.loads[self.shard]
     }
@@ -255,8 +255,8 @@ impl Requests {
     }
 }
 
-/// Puts the parts of a read together into buffers of the lengths with which it came; the parts'
-/// lists go to `spare`.
+/// Joins the parts of a read into buffers of the client's lengths. The parts' empty lists go to
+/// `spare`.
 fn reassemble(
     into: &mut Vec<Buf>,
     lengths: &[u32],
@@ -287,8 +287,8 @@ fn reassemble(
     assert!(open.is_none(), "parts cover the request");
 }
 
-/// Two parts of one buffer as one. Where one of them stayed with a member that does not answer, the
-/// part that was taken instead does not lie beside the other: then both are copied.
+/// Joins two parts of one buffer. If a part stayed with a hung member, its substitute is not
+/// adjacent to the other part: both are copied then.
 fn joined(first: Buf, next: Buf) -> Buf {
     first.join(next).unwrap_or_else(|(first, next)| {
         let mut both = Pool::new(0).take(first.len() + next.len());
@@ -302,46 +302,45 @@ fn joined(first: Buf, next: Buf) -> Buf {
 #[derive(Default)]
 pub(crate) struct Queue {
     units: VecDeque<Unit>,
-    /// Where the last write that was taken out ended.
+    /// End of the last write taken from the queue.
     last_end: u64,
-    /// The stream of writes that ended there has had more than one under way, and was never waited
-    /// for in vain since.
+    /// The write stream that ended there had more than one write in flight, and no wait for it has
+    /// failed since.
     deep: bool,
-    /// Waits in vain since the last one that was not.
+    /// Failed waits since the last successful one.
     vain: u32,
-    /// So many writes are not waited for, because of these.
+    /// The number of writes not to wait for, because of these failures.
     skips: u32,
-    /// Counts writes that were held.
+    /// Number of writes held so far.
     holds: u64,
-    /// The write that waits, or has waited, for what continues it: its first byte and its length.
+    /// The write that is or was held for its continuation: first byte and length.
     held: Option<(u64, u64)>,
-    /// Nothing is taken out while it does.
+    /// A write is held: the queue returns no unit.
     closed: bool,
-    /// Lists of those whose writes were merged, to be used again.
+    /// Empty lists for merged writes, kept for reuse.
     lists: Vec<Vec<Merged>>,
 }
 
-/// After waits in vain, at most two to the power of this many chances to wait are left out.
+/// After failed waits, the queue skips at most two to the power of this many chances to wait.
 const MOST_VAIN: u32 = 7;
 
-/// A write of so many bytes may be waited for though it is the only one under way: a client that
-/// has more to send is stopped by its socket until the write is carried out.
+/// A write of this many bytes may be held even as the only request in flight: the socket stops a
+/// client that has more to send until the write has been carried out.
 const PROBE_BYTES: u64 = 256 << 10;
 
-/// How far ahead in the queue a write may be found that continues another.
+/// How far behind a write the queue searches for its continuation.
 const MERGE_WINDOW: usize = 64;
 
 impl Queue {
     pub(crate) fn push(&mut self, unit: Unit) {
-        // What was waited for has come.
+        // The awaited continuation has arrived.
         let goes_on = |held: &Unit| held.offset + held.len == unit.offset;
         self.closed &= !self.units.front().is_some_and(goes_on);
         self.units.push_back(unit);
     }
 
-    /// The oldest unit; if it is a write, together with the writes behind it that continue it up to
-    /// `limit` bytes of array space from a multiple of `limit` on. A write never overtakes a unit
-    /// that overlaps it.
+    /// The oldest unit. A write is joined with the writes in the queue that continue it, up to the
+    /// next multiple of `limit` in array space. A write never overtakes a unit that overlaps it.
     pub(crate) fn pop(&mut self, limit: u64) -> Option<Unit> {
         if self.closed {
             return None;
@@ -366,19 +365,18 @@ impl Queue {
         Some(unit)
     }
 
-    /// True if more of the stream of writes that a unit just taken out belongs to may be about to
-    /// come, and is worth waiting for: the unit stops short of a multiple of `border`. `alone` if
-    /// it is the only request under way.
+    /// True if the unit is a write that ends short of a multiple of `border`, and the rest of its
+    /// stream is worth waiting for. `alone` means that it is the only request in flight.
     pub(crate) fn may_go_on(&mut self, unit: &Unit, border: u64, alone: bool) -> bool {
         if !matches!(unit.action, Action::Write(_)) || unit.offset != self.last_end {
             return false;
         }
         self.deep |= !alone || unit.len >= PROBE_BYTES;
         let short = !(unit.offset + unit.len).is_multiple_of(border);
-        // A unit that was held once is not left out halfway.
+        // A unit that was held once must not be released halfway.
         let goes_on = self.held.is_some_and(|(offset, _)| offset == unit.offset);
         if !short && goes_on && unit.offset.is_multiple_of(border) {
-            // Only a whole stripe was worth the wait.
+            // Only a whole stripe makes the wait worthwhile.
             self.vain = 0;
         }
         if !short || !self.deep || self.held == Some((unit.offset, unit.len)) {
@@ -391,7 +389,7 @@ impl Queue {
         true
     }
 
-    /// Puts a unit that was taken out back in front, and closes the queue.
+    /// Puts a unit back at the front and closes the queue.
     pub(crate) fn hold(&mut self, unit: Unit) {
         self.held = Some((unit.offset, unit.len));
         self.holds += 1;
@@ -399,7 +397,7 @@ impl Queue {
         self.units.push_front(unit);
     }
 
-    /// A unit that was taken out is being carried out.
+    /// Records that a unit is being carried out.
     pub(crate) fn taken(&mut self, unit: &Unit) {
         if matches!(unit.action, Action::Write(_)) {
             self.deep &= unit.offset == self.last_end;
@@ -408,13 +406,13 @@ impl Queue {
         }
     }
 
-    /// While a write is held: how many were before it, and its bytes.
+    /// While a write is held: the number of writes held before it, and its length.
     pub(crate) fn held(&self) -> Option<(u64, u64)> {
         let (_, len) = self.held.filter(|_| self.closed)?;
         Some((self.holds, len))
     }
 
-    /// Opens the queue: nothing has come. Gives how many units are in it.
+    /// Reopens the queue after a failed wait. Returns the number of queued units.
     pub(crate) fn open(&mut self) -> usize {
         self.closed = false;
         self.deep = false;
@@ -423,7 +421,7 @@ impl Queue {
         self.units.len()
     }
 
-    /// Takes back the list of a merged unit.
+    /// Keeps the list of a merged unit for reuse.
     pub(crate) fn keep(&mut self, list: Vec<Merged>) {
         self.lists.push(list);
     }
@@ -441,7 +439,7 @@ impl Queue {
 }
 
 impl Unit {
-    /// A unit of the shard's own: nobody waits for the answer.
+    /// A unit of the shard's own: no request waits for its result.
     pub(crate) fn unasked(shard: usize, range: Range<u64>, action: Action) -> Unit {
         Unit {
             offset: range.start,
@@ -472,7 +470,7 @@ impl Unit {
         self.merged.extend(next.merged.into_iter().map(moved));
     }
 
-    /// Takes the writes that were merged into this unit out of it again, but for its own.
+    /// Splits the merged writes off again; the unit keeps only its own write.
     pub(crate) fn take_apart(&mut self) -> Vec<Unit> {
         let mut units = Vec::new();
         let Action::Write(bytes) = &mut self.action else { return units };
@@ -587,7 +585,7 @@ mod tests {
 
     #[test]
     fn after_waits_in_vain_fewer_writes_are_held() {
-        // A client that never has more under way than half a stripe of 64.
+        // A client whose writes in flight never exceed half a stripe of 64.
         const DEPTH: u64 = 32;
         let (pool, mut queue) = (Pool::new(0), Queue::default());
         let (mut sent, mut written, mut waits) = (0, 0, 0);

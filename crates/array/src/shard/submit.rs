@@ -1,15 +1,15 @@
-//! One thread's way into an array: its shard there, and requests taken apart into units; which rows
-//! and regions a unit touches.
+//! One thread's entry into an array: its shard there, the split of requests into units, and the
+//! rows and regions that a unit touches.
 //!
 //! ```text
-//!   thread 0          thread 1                 each thread that has clients has a front:
-//!   Array ┐           Front                    a shard, handles of its own on the members
+//!   thread 0          thread 1                 each thread with clients has a front:
+//!   Array ┐           Front                    a shard with its own handles on the members
 //!   Front ┴─ Shard 0 ◀─Mailbox─▶ Shard 1
 //!   Keeper    regions 0, 2, 4…    1, 3, 5…     requests go to the shards that own the regions
 //! ```
 //!
-//! What another thread needs to make its front is in a [`Blueprint`]: plain data. Only disks, clock
-//! and mailbox are the thread's own. Invariant: a front never decides about membership.
+//! Another thread makes its front from a [`Blueprint`], which is plain data. It adds only its own
+//! disks, clock and mailbox. Invariant: a front never decides about membership.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -43,8 +43,8 @@ use crate::shard::bitmap::Intent;
 use crate::shard::message::{Message, Post, ToKeeper};
 use crate::shard::queue::{Action, Load, Origin, Unit};
 
-/// What a thread must know to run one shard of an array. Holds for the moment at which the array
-/// was started: what has changed since waits in the shard's mailbox.
+/// The data that a thread needs to run one shard of an array, as of the array's start. Later
+/// changes wait in the shard's mailbox.
 #[derive(Clone)]
 pub struct Blueprint {
     pub(crate) name: String,
@@ -58,16 +58,16 @@ pub struct Blueprint {
     pub(crate) parity: bool,
     pub(crate) unverified: bool,
     pub(crate) log: Option<LogSetup>,
-    /// Array ranges that are lost, though no member's block is bad.
+    /// Lost array ranges, apart from the members' bad blocks.
     pub(crate) bad: RangeSet,
-    /// Rows are to be made right first.
+    /// Interrupted rows must be replayed first.
     pub(crate) settling: bool,
     pub(crate) configuration: Configuration,
     pub(crate) unsynced: RangeSet,
     /// Checksums, if the array keeps them.
     pub(crate) checksums: Option<ChecksumSetup>,
     pub(crate) members: Vec<Introduction>,
-    /// One for each shard.
+    /// One load per shard.
     pub(crate) loads: Arc<[Load]>,
 }
 
@@ -95,7 +95,7 @@ impl Blueprint {
         }
     }
 
-    /// What the units of one shard share.
+    /// Builds the state that the units of one shard share.
     pub(crate) fn engine(&self, setup: Setup, post: Rc<Post>, view: View) -> Engine {
         let bounds = setup.bounds;
         Engine {
@@ -137,11 +137,11 @@ pub struct Front {
 }
 
 impl Front {
-    /// The front of another thread than the keeper's, with a disk of this thread's own for each of
-    /// [`Blueprint::members`], in their order. Its shard is the one at the mailbox's address.
+    /// The front of a thread without the keeper. `disks` are this thread's own, one for each of
+    /// [`Blueprint::members`] in the same order. Its shard is the one at the mailbox's address.
     ///
     /// # Panics
-    /// If there is not a disk for each member.
+    /// If the number of disks is not the number of members.
     pub fn join(
         blueprint: &Blueprint,
         disks: Vec<Rc<dyn Disk>>,
@@ -155,7 +155,7 @@ impl Front {
         front
     }
 
-    /// A front whose tasks are not started yet.
+    /// A front whose tasks have not started yet.
     pub(crate) fn new(
         blueprint: &Blueprint,
         disks: Vec<Rc<dyn Disk>>,
@@ -175,7 +175,7 @@ impl Front {
         Front { shard, limits: blueprint.limits, tasks }
     }
 
-    /// Starts its tasks, in the thread of the keeper.
+    /// Starts the front's tasks on the keeper's thread.
     pub(crate) fn start(&self, keeper: Option<Rc<dyn Fn(ToKeeper)>>) {
         self.shard.start(&self.tasks, keeper);
     }
@@ -184,8 +184,8 @@ impl Front {
         &self.shard
     }
 
-    /// Drives the tasks of a front that has joined: to be spawned by the thread's host. Completes
-    /// when the array has stopped.
+    /// Drives the tasks of a front that has joined. The thread's host spawns this future; it
+    /// completes when the array has stopped.
     pub fn run(&self) -> impl Future<Output = ()> + 'static {
         let front = self.clone();
         std::future::poll_fn(move |cx| {
@@ -199,7 +199,7 @@ impl Front {
         &self.shard.engine.setup.name
     }
 
-    /// Gives the shard its handle on a member that joins, before it is enlisted: see
+    /// Gives the shard its handle on a joining member before the member is enlisted: see
     /// [`Array::admit`](crate::Array::admit).
     pub fn introduce(&self, member: &Introduction, disk: Rc<dyn Disk>) {
         self.shard.introduce(Rc::new(Member::new(member, disk, self.shard.engine.index)));
@@ -232,7 +232,7 @@ impl Front {
         self.limits.check(op)
     }
 
-    /// Flushes every shard, also when the array is to stop.
+    /// Flushes every shard, even while the array is stopping.
     pub(crate) fn flush(&self, class: io::Class) -> Completion<Done> {
         let shard = &self.shard;
         let (request, completion) = shard.requests.begin(0, Work::Flush, shard.count as u32);
@@ -286,11 +286,11 @@ impl Front {
         completion
     }
 
-    /// Writes and everything else that has a range.
+    /// Submits writes and all other requests with a range.
     fn submit_ranges(&self, op: Op) -> Completion<Done> {
         let shard = &self.shard;
         let len = op.work.len();
-        // Block status may say less than it was asked: one unit is enough.
+        // A block status reply may cover less than the request: one unit is enough.
         let status = matches!(op.work, Work::Extents { .. });
         let parts = self.parts(op.offset, len).take(if status { 1 } else { usize::MAX });
         let units = parts.clone().count() as u32;
@@ -334,8 +334,8 @@ impl Disk for Front {
 }
 
 impl Engine {
-    /// Units are cut, and merged, at multiples of this array offset: between stripes, unless a
-    /// stripe is far more than a unit.
+    /// Units are cut and merged at multiples of this array offset: between stripes, unless a stripe
+    /// is far larger than a unit.
     pub(crate) fn unit_border(&self) -> u64 {
         let stripe = self.setup.geometry.stripe_bytes();
         let unit = self.setup.bounds.unit_bytes;
@@ -375,7 +375,7 @@ impl Engine {
 }
 
 impl Shard {
-    /// Units that change bytes, or look at whole rows, lock them; plain reads do not.
+    /// Claims the rows of units that change bytes or read whole rows. Plain reads take no lock.
     pub(super) fn claim_for(&self, unit: &Unit) -> Option<Claim> {
         match unit.action {
             Action::Read(_) | Action::ReadAhead(_) | Action::Extents(_) | Action::Flush { .. } => {
@@ -389,7 +389,7 @@ impl Shard {
         }
     }
 
-    /// The marks of the write-intent bitmap that an array range needs.
+    /// The bits of the write-intent bitmap that cover an array range.
     pub(super) fn bits_of(&self, offset: u64, len: u64) -> std::ops::RangeInclusive<u64> {
         let (geometry, mark) = (&self.engine.setup.geometry, self.engine.setup.bitmap_bytes);
         let sync = layout::sync::sync_range(geometry, offset..offset + len);

@@ -1,4 +1,4 @@
-//! What a shard hears, and what it looks after as time goes by.
+//! A shard's message loop and its periodic tasks.
 
 use std::rc::Rc;
 
@@ -13,11 +13,11 @@ use crate::rows::engine::Engine;
 use crate::shard::Shard;
 use crate::shard::message::{Message, ToKeeper, ToShard};
 
-/// A held write waits [`metadata::Bounds::stream_patience`] once more for each of these bytes.
+/// A held write waits one more [`metadata::Bounds::stream_patience`] for each of these bytes.
 const PATIENCE_BYTES: u64 = 16 << 10;
 
 impl Shard {
-    /// Takes in messages until the shard stops.
+    /// Handles messages until the shard stops.
     pub(super) async fn listen(self: Rc<Self>, keeper: Option<Rc<dyn Fn(ToKeeper)>>) {
         let mut arrived = Vec::new();
         while !self.engine.stopping.get() {
@@ -77,7 +77,7 @@ impl Shard {
                 self.engine.bad.borrow_mut().insert(offset..offset + len)
             }
             ToShard::Forget(known) => {
-                // The same member may have been introduced anew meanwhile.
+                // The same member may have been introduced again meanwhile.
                 self.members.borrow_mut().retain(|_, member| !member.is(&known));
                 if self.member(known.id).is_none() {
                     self.engine.checksums.as_ref().inspect(|checksums| checksums.forget(known.id));
@@ -91,7 +91,8 @@ impl Shard {
         }
     }
 
-    /// Wakes those whose members are overdue. Apart from everything that can wait for a member.
+    /// Wakes requests past their deadline. A task of its own, because other tasks may wait for a
+    /// member.
     pub(super) async fn keep_deadlines(self: Rc<Self>) {
         let span = self.engine.setup.bounds.deadline / 4;
         while !self.engine.stopping.get() {
@@ -106,8 +107,8 @@ impl Shard {
         }
     }
 
-    /// Releases a held write if nothing continues it in time. A write waits in proportion to its
-    /// size: about as long as a client at 800 MB/s needs to send as much again.
+    /// Releases a held write if its continuation does not come in time. The wait is proportional to
+    /// its size: about the time in which a client at 800 MB/s sends as much again.
     pub(super) async fn release_held(self: Rc<Self>) {
         while !self.engine.stopping.get() {
             let held = self.queue.borrow().held();
@@ -127,7 +128,7 @@ impl Shard {
         }
     }
 
-    /// Gives back marks that are not needed any more.
+    /// Releases bitmap bits that are no longer needed.
     pub(super) async fn tend_bits(self: Rc<Self>) {
         let bounds = self.engine.setup.bounds;
         let span = bounds.clean_delay.min(bounds.region_linger / 4);
@@ -139,8 +140,8 @@ impl Shard {
             let clock = &self.engine.setup.clock;
             clock.sleep_until(clock.now() + span).await;
             if !self.engine.setup.parity {
-                // What is written now has no parity: it stays marked, to be synced at the next
-                // start.
+                // New writes have no parity: their bits stay set, so that the next start resyncs
+                // them.
                 continue;
             }
             if self.engine.checksums.as_ref().is_some_and(ChecksumTable::is_dirty)
@@ -151,7 +152,7 @@ impl Shard {
                 continue;
             }
             let now = clock.now();
-            // A write may have ended while the checksums of others were written.
+            // A write may have ended while the checksums of other writes were written.
             let checksummed = !self.engine.checksums.as_ref().is_some_and(ChecksumTable::is_dirty);
             if checksummed || broken(Broken::CleanUnsummed) {
                 self.regions.settle(now, bounds.clean_delay);
@@ -164,16 +165,16 @@ impl Shard {
         }
     }
 
-    /// Makes everything durable that was written so far, and its checksums.
+    /// Makes all writes so far durable, and their checksums.
     async fn put_away(&self, scratch: &mut Scratch) -> Result<()> {
         self.op(scratch).write_checksums().await?;
         self.engine.make_durable().await
     }
 
-    /// Tells the keeper each time the shard has come to a stand behind a closed gate.
+    /// Reports to the keeper each time no unit is left inside the closed barrier.
     pub(super) async fn report_stillness(self: Rc<Self>) {
         if self.engine.setup.settling {
-            // Closed from the start: nobody has asked.
+            // The barrier starts closed, and the keeper has not asked.
             self.engine.gate.opening().await;
         }
         loop {
@@ -183,7 +184,7 @@ impl Shard {
         }
     }
 
-    /// When the array is to stop: tells the keeper once the requests under way have ended.
+    /// When the array stops: reports to the keeper that the last request has ended.
     pub(super) async fn report_quiescence(self: Rc<Self>) {
         while !self.quiescing.get() || !self.requests.is_empty() {
             self.emptied.wait().await;
@@ -191,12 +192,13 @@ impl Shard {
         self.engine.post.to_keeper(ToKeeper::Quiesced { shard: self.engine.index });
     }
 
-    /// Takes nothing into any shard's write-back cache, or takes in again: matched calls. To be
-    /// called where a flush is sent from, so that it is heard before it.
+    /// Closes the write-back caches of all shards for new writes, or opens them again; calls must
+    /// be matched. Must be called on the shard that sends the flush, so that this message arrives
+    /// first.
     pub(crate) fn shut_caches(&self, shut: bool) {
         for to in 0..self.count {
             if to == self.engine.index && shut {
-                // Units that are sent from here to here do not go by mail.
+                // A shard does not send its own units by mail.
                 self.cache.shut(true);
             } else {
                 self.engine.post.to_shard(to, ToShard::ShutCache(shut));
@@ -204,7 +206,7 @@ impl Shard {
         }
     }
 
-    /// Lets the shard's tasks end once the queue is empty.
+    /// Makes the shard's tasks end once the queue is empty.
     pub(crate) fn stop(&self) {
         self.engine.stopping.set(true);
         self.stirred.raise();
@@ -219,7 +221,7 @@ impl Shard {
 }
 
 impl Engine {
-    /// True once the shard's tasks are to end.
+    /// True once the shard's tasks must end.
     pub(crate) fn is_stopping(&self) -> bool {
         self.stopping.get()
     }

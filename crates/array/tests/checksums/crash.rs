@@ -1,5 +1,5 @@
-//! Checksums after the process has died: what was being written is old or new, and what counts is
-//! there, whoever is missing.
+//! Checksums after the process has died: blocks being written are old or new, and valid data is
+//! there, whichever member is missing.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn what_was_cut_by_a_crash_is_old_or_new_and_has_its_sum() {
                 assert!(block == of(1) || (touched && block == of(2)), "{level} {hung} {at}");
             }
             world.until(&array, checksummed);
-            // From here on it is checked like any other.
+            // From here on it is verified like any other.
             for slot in 0..members {
                 spoil(&world.disks[slot], map_of(&world.disks[slot]).data.start + 2 * BLOCK + 1);
                 let again = world.read(&array, 0, LEN).expect("redundancy has it");
@@ -58,8 +58,8 @@ fn start_without(world: &World, absent: usize) -> Array {
     Array::start(world.assemble(there, &options).expect("one may be missing"), &world.host)
 }
 
-/// Nothing that was written is an error, whoever is missing after the process has died: where
-/// nobody can make good what does not fit, a checksum that is behind its block costs the block.
+/// After the process has died, no written block is an error, whichever member is missing. Without
+/// redundancy, a checksum older than its block would cost the block.
 fn is_all_there_whoever_is_missing(world: &World, right: &[u8], what: &str) {
     let before: Vec<Vec<u8>> = world.disks.iter().map(|disk| contents(disk)).collect();
     for absent in 0..world.disks.len() {
@@ -106,7 +106,7 @@ fn a_clean_member_has_all_checksums() {
     }
 }
 
-/// An array with checksums on all disks of a world of its own bounds, filled.
+/// A filled array with checksums, on all disks of a world with its own bounds.
 fn filled_on(world: &World, level: Level, members: usize) -> Array {
     let layout = Layout::default_for(level, members);
     let checksums = Some(true);
@@ -117,15 +117,15 @@ fn filled_on(world: &World, level: Level, members: usize) -> Array {
     array
 }
 
-/// A block is written, and the array dies before the block or its entry is durable; beside it in
-/// its row another one has rotted. If what was being written is held to be wrong as well, that is
-/// more than redundancy bears, and rot is trusted.
+/// A block is written, and the array dies before the block or its entry is durable. Another block
+/// of its row has rotted. If the block being written counted as wrong too, that would exceed
+/// redundancy, and the rot would be trusted.
 fn rot_beside_a_cut_write(table_is_ahead: bool) {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid6, 5)] {
         let mut world = World::new(members, 8 << 20);
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
         if table_is_ahead {
-            // Pages go out at once.
+            // Pages are written at once.
             world.host.bounds.checksums_bytes = 4096;
         }
         let array = filled_on(&world, level, members);
@@ -177,15 +177,15 @@ fn what_was_being_written_is_not_wrong_by_its_new_entry() {
     rot_beside_a_cut_write(true);
 }
 
-/// A member fails to take a page of its table, and dies with the others before that is on record:
-/// what the page lacked is in the log, though many more writes have come since. Nobody has compared
-/// the row when the next member is lost.
+/// A member fails to write a page of its table, and all die before that is recorded. The page's
+/// entries are in the log, even after many more writes. The row was not compared when the next
+/// member is lost.
 #[test]
 fn the_log_keeps_the_checksums_that_a_member_failed_to_take() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4)] {
         let mut world = World::new(members, 8 << 20);
         world.host.bounds.log_bytes = 128 << 10;
-        // Checksums are written for more than one reason.
+        // Checksums are written for several reasons.
         world.host.bounds.region_linger = Duration::from_millis(8);
         let array = filled_on(&world, level, members);
         let at = LEN as u64 - 3 * CHUNK;

@@ -1,4 +1,4 @@
-//! Blocks of which nobody knows who is right, and what lies beside them.
+//! Disputed blocks, where no member is identified as wrong, and their neighbours.
 
 use array::Array;
 use layout::{Layout, Level, Stripe};
@@ -35,9 +35,9 @@ fn a_scrub_does_not_forget_the_sum_of_a_block_that_no_copy_has() {
     }
 }
 
-/// A row whose parity was wrong when checksums were switched on: nobody knows who is right, so
-/// there are no checksums. A crash cuts a write to one of its blocks: another one, that nobody
-/// wrote, stays as it is.
+/// Parity of a row was wrong when checksums were switched on. No member is identified as wrong, so
+/// there are no checksums. A crash interrupts a write to one of its blocks: another, unwritten one
+/// must stay as it is.
 #[test]
 fn a_block_without_a_sum_that_nobody_wrote_is_not_taken_for_a_wrong_one() {
     let world = World::new(5, 8 << 20);
@@ -75,8 +75,8 @@ fn a_block_without_a_sum_that_nobody_wrote_is_not_taken_for_a_wrong_one() {
     assert!(after.is_ok_and(|after| after == before), "what nobody wrote has changed");
 }
 
-/// One sector in which copies (or a row) disagree when checksums are switched on: only its block
-/// has no checksum.
+/// Copies (or a row) disagree in one sector when checksums are switched on: only that block has no
+/// checksum.
 #[test]
 fn a_disputed_block_costs_no_sum_of_another() {
     for (level, members, chunk) in [(Level::Raid5, 4, 64 << 10), (Level::Raid1, 2, 0)] {

@@ -1,4 +1,4 @@
-//! A member that loses a block together with its entry is told by generations.
+//! Generations identify a member that lost a block together with its entry.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use metadata::create::NewArray;
 use crate::world::{Fault, FaultyDisk, World, pattern};
 use crate::{BLOCK, CHUNK, LEN, LEVELS, checksummed, filled, is_sound, map_of, pause, spoil};
 
-/// What a member has of the array: its data, and its table.
+/// A member's data and its table.
 fn data_and_table(disk: &FaultyDisk) -> [(u64, Vec<u8>); 2] {
     let map = map_of(disk);
     let table = map.private_parts().expect("room").checksums.start;
@@ -24,7 +24,7 @@ fn data_and_table(disk: &FaultyDisk) -> [(u64, Vec<u8>); 2] {
     })
 }
 
-/// What happens to an array before a member loses writes.
+/// Events before a member loses writes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Before {
     Nothing,
@@ -32,8 +32,8 @@ enum Before {
     Crashed,
 }
 
-/// A member loses the last writes to some blocks together with their entries: each fits the other.
-/// A repair finds who it was, and gets back what was written.
+/// A member loses the last writes to some blocks together with their entries, so each matches the
+/// other. A repair identifies the member, and recovers the writes.
 fn loses_block_and_entry(level: Level, members: usize, slot: usize, before: Before) {
     let (mut world, mut array) = filled(level, members);
     let mut right = pattern(0, LEN, 1);
@@ -98,7 +98,7 @@ fn who_has_lost_block_and_entry_is_told_by_generations() {
     }
 }
 
-/// Reads that are checked never give what a member kept of an older state, on any level.
+/// Checked reads never return old data of a member, on any level.
 #[test]
 fn a_checked_read_sees_who_has_lost_block_and_entry() {
     for (level, members) in [(Level::Raid1, 2)].into_iter().chain(LEVELS) {
@@ -121,7 +121,7 @@ fn a_checked_read_sees_who_has_lost_block_and_entry() {
     }
 }
 
-/// Without checksums a majority of copies tells; two that differ are an error.
+/// Without checksums the majority of copies decides; two differing copies are an error.
 #[test]
 fn a_checked_read_of_copies_without_checksums_asks_the_majority() {
     for members in [2, 3] {
@@ -169,7 +169,7 @@ fn a_torn_block_whose_entry_was_lost_is_what_its_row_says() {
             world.write(&array, 0, &right).expect("healthy");
             world.run(&array, array.stop()).expect("healthy");
             let disk = &world.disks[slot].disk;
-            // Of each block the first half is old.
+            // In each block the first half is old.
             let (start, bytes) = &old[0];
             for at in (0..192 << 10).step_by(BLOCK as usize) {
                 disk.poke(start + at as u64, &bytes[at..at + 2048]);
@@ -186,8 +186,8 @@ fn a_torn_block_whose_entry_was_lost_is_what_its_row_says() {
     }
 }
 
-/// An array that was stopped, of which parity has lost a write together with its entry: and the
-/// members that have the block and its parity.
+/// A stopped array with parity that has lost a write together with its entry. Also returns the
+/// members with the block and with its parity.
 fn parity_in_the_past(level: Level, members: usize) -> (World, usize, usize) {
     let (world, array) = filled(level, members);
     pause(&world, &array);
@@ -200,9 +200,9 @@ fn parity_in_the_past(level: Level, members: usize) -> (World, usize, usize) {
     (world, holder, parity)
 }
 
-/// Parity has lost a write together with its entry, and a block of that row, or another one of the
-/// same chunk, cannot be read: what parity says of it does not fit the block's own entry, and is
-/// neither given to anybody nor written.
+/// Parity has lost a write together with its entry. A block of that row, or another one of the same
+/// chunk, is unreadable. The block recovered from parity does not match its own entry, so it is
+/// neither returned nor written.
 #[test]
 fn what_is_recovered_fits_its_own_entry() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid35, 3)] {
@@ -230,7 +230,7 @@ fn what_is_recovered_fits_its_own_entry() {
     }
 }
 
-/// As above, where the block can be read, but its member takes so long that it is computed.
+/// The same for a readable block on a member so slow that the block is computed.
 #[test]
 fn what_is_computed_for_a_slow_member_fits_its_entry() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4)] {
@@ -248,7 +248,7 @@ fn what_is_computed_for_a_slow_member_fits_its_entry() {
     }
 }
 
-/// As `what_is_recovered_fits_its_own_entry`, where Q is right.
+/// Like `what_is_recovered_fits_its_own_entry`, with a right Q.
 #[test]
 fn what_p_contradicts_is_recovered_from_q() {
     for scrub in [false, true] {
@@ -268,8 +268,8 @@ fn what_p_contradicts_is_recovered_from_q() {
     }
 }
 
-/// one sector of a row is disputed when checksums are switched on. What is told later of another
-/// block of that row by generations is right, or nothing is told.
+/// One sector of a row is disputed when checksums are switched on. A later verdict by generations
+/// about another block of that row is right, or there is none.
 #[test]
 fn beside_a_disputed_block_nobody_is_named_wrongly() {
     for lost in [44, 1, 2, 3] {

@@ -1,4 +1,4 @@
-//! Checksums as an array lives: made new, filled, given up, run by somebody else.
+//! Checksums during the life of an array: created, filled, dropped, run by another program.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::{
     spoil, world,
 };
 
-/// As if somebody else had run the array since: no tag in the time.
+/// The state after another program's session: no tag in the time.
 fn run_by_another(disk: &FaultyDisk) {
     let mut bytes = vec![0; 4096];
     disk.disk.peek(SUPERBLOCK, &mut bytes);
@@ -32,7 +32,7 @@ fn what_somebody_else_has_written_is_read_and_checksummed_anew() {
         let (world, array) = filled(level, members);
         let map = (level == Level::Raid5).then(|| array.geometry().stripe(Stripe(0)));
         world.run(&array, array.stop()).expect("healthy");
-        // A byte of data and its parity, or both its copies, as md would have written them.
+        // A byte of data and its parity, or of both copies, as md would have written them.
         let changed = match map {
             Some(map) => [map.data(0), map.p()],
             None => [Slot(0), Slot(1)],
@@ -55,8 +55,8 @@ fn what_somebody_else_has_written_is_read_and_checksummed_anew() {
     }
 }
 
-/// Rows that cannot be compared have checksums too: two members of RAID 5 have lost a block of a
-/// row, and a third one rots there after all was checksummed anew.
+/// Rows that cannot be compared have checksums too. Two members of RAID 5 have lost a block of a
+/// row, and a third one rots there after all checksums were renewed.
 #[test]
 fn what_is_left_of_a_row_that_has_lost_too_much_is_checksummed() {
     let (world, array) = filled(Level::Raid5, 4);
@@ -153,8 +153,8 @@ fn writes_of_parts_of_blocks_keep_the_rest() {
     }
 }
 
-/// Something in the write-back cache cannot be written out: its row has lost too much. What else
-/// was written, and flushed before that, has its checksums when the array has been stopped.
+/// A write-out fails because its row has lost too much. Other data, written and flushed before, has
+/// its checksums after the array has stopped.
 #[test]
 fn a_stop_with_something_stuck_in_the_cache_writes_the_checksums_of_the_rest() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4)] {
@@ -181,7 +181,7 @@ fn a_stop_with_something_stuck_in_the_cache_writes_the_checksums_of_the_rest() {
     }
 }
 
-/// Its pages wait to be written when it goes.
+/// Its pages are waiting to be written when it leaves.
 #[test]
 fn a_member_that_is_removed_gets_no_page_of_its_table_any_more() {
     let mut world = World::new(4, 16 << 20);
@@ -190,7 +190,7 @@ fn a_member_that_is_removed_gets_no_page_of_its_table_any_more() {
     let checksums = Some(true);
     world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) });
     let array = world.start();
-    // Each in pages of their own, on all members.
+    // Each in pages of its own, on all members.
     let places = (0..30 << 20).step_by(6 << 20);
     for at in places.clone() {
         world.write(&array, at, &pattern(at, 3 * CHUNK as usize, 1)).expect("healthy");
@@ -209,8 +209,8 @@ fn a_member_that_is_removed_gets_no_page_of_its_table_any_more() {
     }
 }
 
-/// A member fails and comes back while its checksums of before are still being written out, after
-/// those of the others: they are not for it any more.
+/// A member fails and returns while its earlier checksums are still being written, after those of
+/// the others: they are not valid for it any more.
 #[test]
 fn checksums_of_a_member_that_came_back_are_not_those_from_before() {
     let mut world = World::new(2, 48 << 20);
@@ -224,7 +224,7 @@ fn checksums_of_a_member_that_came_back_are_not_those_from_before() {
     }
     let (slow, back) = (&world.disks[0], &world.disks[1]);
     slow.delay.set(Duration::from_millis(100));
-    // The regions are given back.
+    // The regions are released.
     let writes = slow.writes.get();
     while slow.writes.get() < writes + 4 {
         let until = world.clock.now() + Duration::from_millis(10);
@@ -248,8 +248,8 @@ fn checksums_of_a_member_that_came_back_are_not_those_from_before() {
     }
 }
 
-/// Checksums are made where there were none, and a member that has them all fails the flush that
-/// would have kept them. It comes back by the bitmap, which tells of writes and not of checksums.
+/// Checksums are computed where there were none, and a member that has them all fails the flush for
+/// them. It returns by the bitmap, which covers writes but not checksums.
 #[test]
 fn a_member_that_comes_back_has_the_checksums_that_were_made_meanwhile() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4)] {
@@ -277,7 +277,7 @@ fn a_member_that_comes_back_has_the_checksums_that_were_made_meanwhile() {
     }
 }
 
-/// A page is on its way to a member that is failed, and comes back, before its deadline: it would
+/// A page is in flight to a member that is failed and returns before the deadline: the page would
 /// land on newer ones.
 #[test]
 fn a_page_that_is_on_its_way_keeps_a_member_from_coming_back() {

@@ -1,4 +1,4 @@
-//! Checksums: whatever a member gives back is what it was given, or is made good, or is an error.
+//! Checksums: a member's block is returned as written, or repaired, or an error.
 #![allow(unreachable_pub, missing_docs, reason = "shared by the files of this test")]
 
 use std::time::Duration;
@@ -44,7 +44,7 @@ pub(crate) fn world(level: Level, members: usize, zeroed: bool) -> World {
     world
 }
 
-/// An array full of a pattern that is durable, and put away.
+/// An array full of a durable pattern, with all checksums written.
 pub(crate) fn filled(level: Level, members: usize) -> (World, Array) {
     let world = world(level, members, true);
     let array = world.start();
@@ -75,10 +75,10 @@ pub(crate) fn checksummed(status: &Status) -> bool {
     status.unsummed_bytes == Some(0) && status.unsynced_bytes == 0 && status.job.is_none()
 }
 
-/// A check finds nothing.
+/// True if a check finds nothing.
 pub(crate) fn is_sound(world: &World, array: &Array) -> bool {
     array.scrub(false).expect("nothing else is under way");
-    // The one before has left a result too.
+    // The previous scrub has left a result too.
     pause(world, array);
     world.until(array, |status| status.last_scrub.is_some() && status.job.is_none());
     let report = array.status().last_scrub.expect("just waited for").report;

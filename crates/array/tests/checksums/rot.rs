@@ -68,7 +68,7 @@ fn beyond_redundancy_the_block_is_an_error_and_nothing_else_is() {
     let id = array.status().slots[gone.index()].member.as_ref().expect("whole").id;
     world.run(&array, array.fail(id)).expect("one may go");
     assert!(world.read(&array, BLOCK, BLOCK as usize).is_err(), "it is known to be wrong");
-    // What the missing member had there cannot be computed without it either.
+    // The missing member's block cannot be recovered without it either.
     assert!(world.read(&array, CHUNK + BLOCK, BLOCK as usize).is_err());
     for at in [0, 2 * BLOCK, CHUNK, CHUNK + 2 * BLOCK, 2 * CHUNK + BLOCK] {
         let found = world.read(&array, at, BLOCK as usize).expect("not touched by it");
@@ -91,7 +91,7 @@ fn parts_of_blocks_that_are_lost_can_be_written() {
     world.until(&array, |status| status.slots[gone].state == SlotState::InSync);
     world.disks[gone] = spare;
     world.read(&array, CHUNK, 512).expect_err("nobody can say what it was");
-    // Across two blocks, neither of them whole.
+    // Across two blocks, both partly covered.
     let (at, len) = (CHUNK + 1024, 2 * BLOCK as usize - 2048);
     let bytes = pattern(at, len, 3);
     world.write(&array, at, &bytes).expect("what is written is known");
@@ -99,7 +99,7 @@ fn parts_of_blocks_that_are_lost_can_be_written() {
     world.read(&array, CHUNK, 512).expect_err("still");
 }
 
-/// More has rotted than redundancy makes good. A write of a part of the block makes no other part
+/// More has rotted than redundancy can recover. A write to a part of the block makes no other part
 /// readable, neither now nor later.
 #[test]
 fn a_write_of_a_part_of_a_lost_block_leaves_the_rest_lost() {
@@ -142,8 +142,8 @@ fn a_write_of_a_part_of_a_lost_block_leaves_the_rest_lost() {
     }
 }
 
-/// The block can be written though it is lost: parity does not take the rot of it, so no other
-/// block changes when its member fails.
+/// A lost block can be written. Its rot does not enter parity, so no other block changes when its
+/// member fails.
 #[test]
 fn a_write_of_a_part_of_a_lost_block_keeps_its_row_right() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid5, 6)] {
@@ -179,7 +179,7 @@ fn a_write_beside_rot_does_not_fold_it_into_parity() {
             world.run(&array, array.fail(id)).expect("one may go");
             let mut right = pattern(0, LEN, 1);
             right[..BLOCK as usize].copy_from_slice(&pattern(0, BLOCK as usize, 2));
-            // The rot is beyond RAID 5 now, if the write did not cover it.
+            // The rot exceeds RAID 5 now, unless the write covered it.
             let from = if index == 1 && level != Level::Raid6 { 3 * CHUNK } else { 0 };
             let found = world.read(&array, from, LEN - from as usize).expect("parity is right");
             assert!(found == right[from as usize..], "{level} {index}");
@@ -201,7 +201,7 @@ fn a_write_that_is_lost_or_lands_elsewhere_is_noticed() {
         disk.disk.peek(start, &mut old);
         world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
         world.run(&array, array.stop()).expect("healthy");
-        // The disk has it elsewhere, and here what it had.
+        // The disk wrote it elsewhere, and still has the old contents here.
         let mut new = vec![0; BLOCK as usize];
         disk.disk.peek(start, &mut new);
         disk.disk.poke(start, &old);
@@ -235,7 +235,7 @@ fn a_block_that_lands_elsewhere_with_its_entry_does_not_fit_there() {
         let array = world.start();
         for _ in 0..members {
             let found = world.read(&array, 0, LEN);
-            // Block and entry contradict redundancy, each other, and their place: never trusted.
+            // Block and entry contradict redundancy, each other, or their place: never trusted.
             let right = pattern(0, LEN, 1);
             assert!(found.is_err() || found.is_ok_and(|found| found == right), "{level}");
         }
@@ -265,8 +265,8 @@ fn where_nothing_may_be_written_rot_is_worked_around() {
     }
 }
 
-/// A scrub finds a block of Q that does not fit its checksum, and while it looks at the row again
-/// another member goes: what Q should be is not computed from what that one did not give.
+/// A scrub finds a block of Q with a checksum mismatch. While it reads the row again another member
+/// is lost. Q must not be computed without that member's block.
 #[test]
 fn parity_is_not_made_of_a_read_that_failed() {
     for at in 1..10 {
@@ -293,7 +293,7 @@ fn parity_is_not_made_of_a_read_that_failed() {
     }
 }
 
-/// A check repairs what any read would, and its report says so: a repair afterwards finds nothing.
+/// A check repairs the same blocks as a read, and reports it: a repair afterwards finds nothing.
 #[test]
 fn a_check_repairs_checksum_errors_and_counts_them() {
     for (level, members) in LEVELS {

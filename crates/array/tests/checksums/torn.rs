@@ -1,5 +1,5 @@
-//! Regions that a crash has left dirty, where no log tells what became of blocks and entries: what
-//! nobody was writing is as safe there as anywhere.
+//! Regions that a crash has left dirty, without a log for their blocks and entries: unwritten
+//! blocks are as safe there as elsewhere.
 
 use array::Array;
 use layout::private::Consistency;
@@ -9,7 +9,7 @@ use metadata::create::NewArray;
 use crate::world::{World, pattern};
 use crate::{BLOCK, CHUNK, LEN, checksummed, contents, is_sound, map_of, pause, spoil};
 
-/// Every level that can do without a log, with this many members.
+/// Every level that works without a log, with this many members.
 const LEVELS: [(Level, usize); 8] = [
     (Level::Raid1, 2),
     (Level::Raid1, 3),
@@ -23,7 +23,7 @@ const LEVELS: [(Level, usize); 8] = [
 
 const POLICIES: [Consistency; 2] = [Consistency::Bitmap, Consistency::Resync];
 
-/// A full array that keeps checksums and no log, clean; then a block is written, and it dies.
+/// A full array with checksums and without a log, clean; then a block is written, and it dies.
 fn dirty(level: Level, members: usize, policy: Consistency) -> World {
     let world = World::new(members, 8 << 20);
     let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
@@ -41,7 +41,7 @@ fn dirty(level: Level, members: usize, policy: Consistency) -> World {
     world
 }
 
-/// Where something was being written when the array died.
+/// The block that was being written when the array died.
 const HOT: u64 = 40 * BLOCK;
 
 fn write_and_die(world: &World, array: Array) {
@@ -72,7 +72,7 @@ fn rot_in_a_dirty_region_never_wins_over_what_fits() {
             let array = world.start();
             let array = match slot % 2 {
                 0 => array,
-                // What was not compared is known to be torn at the next start, too.
+                // Ranges that were not compared are torn at the next start, too.
                 _ => {
                     drop(array);
                     world.start()
@@ -114,7 +114,7 @@ fn rot_is_not_synced_over_the_good_copies_before_anybody_reads() {
     }
 }
 
-/// A write of a part of a block, or beside it in its row, does not take the rot with it.
+/// A write to a part of a block, or beside it in its row, does not spread the rot.
 #[test]
 fn a_write_in_a_dirty_region_takes_no_rot_with_it() {
     for (level, members) in LEVELS {
@@ -135,7 +135,7 @@ fn a_write_in_a_dirty_region_takes_no_rot_with_it() {
     }
 }
 
-/// A new member is filled with what fits, not with what the first copy has.
+/// A new member gets the matching copy, not the first one.
 #[test]
 fn a_rebuild_of_a_dirty_region_takes_the_copy_that_fits() {
     let world = dirty(Level::Raid1, 3, Consistency::Bitmap);
@@ -153,7 +153,7 @@ fn a_rebuild_of_a_dirty_region_takes_the_copy_that_fits() {
     assert!(is_sound(&world, &array));
 }
 
-/// Two copies that fit their entries and differ: the one with more writes counts, since the other
+/// Two copies match their entries and differ: the one with more writes is valid, since the other
 /// may have lost one that was durable.
 #[test]
 fn of_two_copies_that_fit_the_newer_one_counts() {
@@ -186,7 +186,7 @@ fn of_two_copies_that_fit_the_newer_one_counts() {
     }
 }
 
-/// More is lost than redundancy makes good: what does not fit is read as it is, and stays so.
+/// More is lost than redundancy can recover: mismatching blocks are read as they are, and stay so.
 #[test]
 fn what_cannot_be_told_from_a_cut_write_stays_as_it_is() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid1, 2)] {

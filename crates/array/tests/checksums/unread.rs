@@ -1,4 +1,4 @@
-//! What cannot be read of headers and tables, and what of the checksums it costs.
+//! Unreadable parts of headers and tables, and their cost for the checksums.
 
 use std::future::Future;
 use std::rc::Rc;
@@ -34,7 +34,7 @@ fn an_unreadable_header_of_one_member_does_not_cost_all_checksums() {
     }
 }
 
-/// The table of a member cannot be read for a moment while rows are resolved.
+/// The table of a member is unreadable for a moment during replay.
 #[test]
 fn what_a_table_says_is_not_forgotten_for_one_read_that_failed() {
     let (world, array) = filled(Level::Raid5, 4);
@@ -48,7 +48,7 @@ fn what_a_table_says_is_not_forgotten_for_one_read_that_failed() {
     assert!(world.disks[hung].is_holding() > 0);
     drop(write);
     world.crash(array);
-    // Elsewhere on the member that was written, in the same page of its table.
+    // Elsewhere on the written member, in the same page of its table.
     spoil(&world.disks[data], map_of(&world.disks[data]).data.start + 3 * BLOCK + 7);
     let offset = map_of(&world.disks[data]).private_parts().expect("room").checksums.start;
     world.disks[data].break_with(Fault::LateOnce { offset, len: 512 });
@@ -57,7 +57,7 @@ fn what_a_table_says_is_not_forgotten_for_one_read_that_failed() {
     assert!(found == pattern(3 * BLOCK, BLOCK as usize, 1), "rot is delivered");
 }
 
-/// The power goes in the middle of the commit that gives a spare its slot.
+/// The power fails in the middle of the commit that assigns a spare to its slot.
 #[test]
 fn a_spare_that_missed_its_commit_does_not_cost_all_checksums() {
     let (mut world, array) = filled(Level::Raid6, 5);
@@ -97,8 +97,8 @@ fn a_spare_that_missed_its_commit_does_not_cost_all_checksums() {
     assert!(found.is_ok_and(|f| f == pattern(0, LEN, 1)), "rot is delivered");
 }
 
-/// rot in a row that a crash has cut; the table of the member that has it is not read in time,
-/// and it is lost for that. What it held was right by parity, and nobody wrote it.
+/// Rot in a row that a crash has torn. The table read of that member is late, and the member is
+/// lost for that. Its unwritten data was right by parity.
 #[test]
 fn rot_of_a_member_whose_table_is_late_is_not_folded_into_parity() {
     for late in [false, true] {

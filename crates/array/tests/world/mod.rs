@@ -1,5 +1,5 @@
-//! A small world for tests of the engine: disks in memory that can be told to fail, a clock that
-//! jumps to the next timer, and arrays through real create and assemble bytes.
+//! A small world for tests of the engine: disks in memory with faults, a clock that jumps to the
+//! next timer, and arrays through real create and assemble bytes.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part of the world")]
 
 use std::cell::{Cell, RefCell};
@@ -50,24 +50,24 @@ impl Clock for JumpClock {
     fn charge(&self, _: Cost, _: u64) {}
 }
 
-/// How a disk misbehaves.
+/// A fault of a disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// Reads that touch these bytes give a medium error, until they are written.
     Unreadable { offset: u64, len: u64 },
     /// Every operation fails.
     Gone,
-    /// Every operation fails: bytes were taken from it.
+    /// Every operation fails: the disk was truncated.
     Cut,
-    /// Nothing is answered any more; held operations land when [`FaultyDisk::release`] is called.
+    /// No operation is answered; held operations land when [`FaultyDisk::release`] is called.
     Hung,
-    /// As `Hung`, but reads are answered.
+    /// Like `Hung`, but reads are answered.
     HungWrites,
-    /// As `HungWrites`, from this offset on.
+    /// Like `HungWrites`, from this offset on.
     HungFrom(u64),
-    /// As `HungWrites`, where they begin at this offset.
+    /// Like `HungWrites`, for writes that begin at this offset.
     HungAt(u64),
-    /// As `HungWrites`, where they have more bytes than this.
+    /// Like `HungWrites`, for writes of more bytes than this.
     HungAbove(u64),
     /// Writes fail.
     WriteError,
@@ -75,38 +75,38 @@ pub enum Fault {
     FullFrom(u64),
     /// Writes that begin at this offset fail.
     WriteErrorAt(u64),
-    /// Flushes fail, and nothing else.
+    /// Only flushes fail.
     FlushError,
-    /// The next read of these bytes is not answered in time.
+    /// The next read of these bytes misses its deadline.
     LateOnce { offset: u64, len: u64 },
 }
 
-/// A disk in memory that does what it is told to do wrong.
+/// A disk in memory with faults on request.
 pub struct FaultyDisk {
     pub disk: MemDisk,
     pub faults: RefCell<Vec<Fault>>,
     held: RefCell<Vec<(Ticket, Op)>>,
     answers: Completions<Done>,
-    /// How long each operation takes. It is done at once, and answered then.
+    /// The time of each operation. It is done at once, and answered after that time.
     pub delay: Cell<Duration>,
-    /// Up to so much more; and one in fifty takes four times as long.
+    /// The largest random addition; one in fifty takes four times as long.
     pub jitter: Cell<Duration>,
     dice: Cell<u64>,
     slow: RefCell<Vec<(Time, Ticket, Done)>>,
-    /// After so many more flushes one fails, and with it all is lost that was written since the
-    /// last one; those after it succeed: as operating systems tell each error once.
+    /// The flush after this many more fails, and every write since the last one is lost. Later
+    /// flushes succeed, as operating systems report each error once.
     pub flush_fails_in: Cell<Option<u64>>,
-    /// How long it takes to say so.
+    /// The time until it fails.
     pub flush_fails_after: Cell<Duration>,
-    /// How long a flush takes, at least: it covers what was written before it began.
+    /// The least time of a flush. It covers the writes before its start.
     pub flush_delay: Cell<Duration>,
-    /// What was there before each write since the last flush.
+    /// The old bytes of each write since the last flush.
     unflushed: RefCell<Vec<(u64, Vec<u8>)>>,
     pub clock: RefCell<Option<Rc<JumpClock>>>,
     pub writes: Cell<u64>,
     pub flushes: Cell<u64>,
     pub reads: Cell<u64>,
-    /// It has a cache, and says so: [`World::cut`] takes what was not flushed.
+    /// It reports a cache: [`World::cut`] discards unflushed writes.
     pub volatile: Cell<bool>,
     /// See [`Limits::store`].
     pub store: Cell<u64>,
@@ -140,12 +140,12 @@ impl FaultyDisk {
         self.faults.borrow_mut().push(fault);
     }
 
-    /// Offset and length of what is held.
+    /// Offset and length of the held operations.
     pub fn held_at(&self) -> Vec<(u64, u64)> {
         self.held.borrow().iter().map(|(_, op)| (op.offset, op.work.len())).collect()
     }
 
-    /// Takes the fault away that makes this late.
+    /// True if a fault makes this operation late; removes that fault.
     fn is_late(&self, op: &Op) -> bool {
         let (start, end) = (op.offset, op.offset + op.work.len());
         let late = |fault: &Fault| match *fault {
@@ -161,7 +161,7 @@ impl FaultyDisk {
         self.held.borrow().len()
     }
 
-    /// Keeps account of what is not durable, and loses it where a flush is to fail.
+    /// Tracks unflushed writes, and loses them where a flush must fail.
     fn forget_unflushed(&self, op: &Op) -> Option<Error> {
         let left = self.flush_fails_in.get();
         if left.is_none() && !self.volatile.get() {
@@ -184,14 +184,14 @@ impl FaultyDisk {
         Some(Error::new(ErrorKind::Medium { offset: 0, len: 0 }, "faulty disk"))
     }
 
-    /// Loses what was written since the last flush, and is not durable by itself.
+    /// Loses the writes since the last flush, except durable ones.
     fn lose_unflushed(&self) {
         for (offset, before) in self.unflushed.take().into_iter().rev() {
             self.disk.poke(offset, &before);
         }
     }
 
-    /// These bytes are durable: they are not lost with what was written there before.
+    /// Makes these bytes durable: they are not lost with earlier writes there.
     pub fn keep(&self, bytes: Range<u64>) {
         for (offset, before) in self.unflushed.borrow_mut().iter_mut() {
             let start = bytes.start.max(*offset);
@@ -203,8 +203,7 @@ impl FaultyDisk {
         }
     }
 
-    /// The power goes in the middle of what is held: of every write all arrives but the first
-    /// 4 KiB.
+    /// The power fails in the middle of the held writes: every write lands without its first 4 KiB.
     pub fn tear(&self) {
         for (_, op) in self.held.take() {
             if let Work::Write(parts) = op.work {
@@ -214,7 +213,7 @@ impl FaultyDisk {
         }
     }
 
-    /// Answers after so long.
+    /// Answers after this time.
     fn answer(&self, done: Done, time: Duration) -> Completion<Done> {
         if time.is_zero() {
             return Completion::ready(done);
@@ -226,7 +225,7 @@ impl FaultyDisk {
         completion
     }
 
-    /// How long the next operation takes.
+    /// The time of the next operation.
     fn time(&self) -> Duration {
         let jitter = self.jitter.get();
         if jitter.is_zero() {
@@ -238,12 +237,12 @@ impl FaultyDisk {
         tail * (self.delay.get() + jitter.mul_f64((dice / 50 % 1024) as f64 / 1024.0))
     }
 
-    /// When the next slow answer is due.
+    /// The time of the next slow answer.
     fn next(&self) -> Option<Time> {
         self.slow.borrow().iter().map(|&(due, ..)| due).min()
     }
 
-    /// Gives the slow answers that are due.
+    /// Sends the slow answers that are due.
     fn fire(&self, now: Time) {
         let (due, rest) = self.slow.take().into_iter().partition(|&(due, ..)| due <= now);
         *self.slow.borrow_mut() = rest;
@@ -251,7 +250,7 @@ impl FaultyDisk {
         due.into_iter().for_each(|(_, ticket, done)| self.answers.finish(ticket, done));
     }
 
-    /// Answers what was held.
+    /// Answers the held operations.
     pub fn release(&self) {
         let hangs = |fault: &Fault| {
             use Fault::{Hung, HungAbove, HungAt, HungFrom, HungWrites};
@@ -342,7 +341,7 @@ impl Disk for FaultyDisk {
     }
 }
 
-/// Something has happened: it is worth asking again.
+/// Set when a future was woken and must be polled again.
 struct Woken(AtomicBool);
 
 impl Wake for Woken {
@@ -351,7 +350,7 @@ impl Wake for Woken {
     }
 }
 
-/// Disks, a clock, and what an array is started with.
+/// Disks, a clock, and the settings for arrays.
 pub struct World {
     pub clock: Rc<JumpClock>,
     pub disks: Vec<Rc<FaultyDisk>>,
@@ -372,7 +371,7 @@ pub fn random(bytes: &mut [u8]) {
 
 impl World {
     pub fn new(disks: usize, bytes: u64) -> World {
-        // `cargo xtask mutants` looks whether a test sees that the engine is broken.
+        // `cargo xtask mutants` checks that a test detects a broken engine.
         if let Ok(name) = std::env::var("PARAPET_BROKEN") {
             io::broken::choose(io::broken::Broken::named(&name));
         }
@@ -418,13 +417,13 @@ impl World {
         io::tasks::complete(work).expect("disks in memory answer")
     }
 
-    /// Assembles it without these disks.
+    /// Assembles the array without these disks.
     pub fn assemble_without(&self, missing: &[usize]) -> metadata::Result<Assembly> {
         let there = (0..self.disks.len()).filter(|disk| !missing.contains(disk));
         self.assemble(there, &Options { degraded: true, ..Options::default() })
     }
 
-    /// Starts it without these disks, after a crash that the log knows all of.
+    /// Starts it without these disks, after a crash that the log covers completely.
     pub fn start_without(&self, missing: &[usize]) -> Array {
         let assembly = self.assemble_without(missing).expect("the log knows what was under way");
         Array::start(assembly, &self.host)
@@ -437,13 +436,13 @@ impl World {
         Array::start(assembly, &self.host)
     }
 
-    /// Where the first member's data begins on its disk, in bytes.
+    /// The start of the first member's data on its disk, in bytes.
     pub fn data_offset(&self) -> u64 {
         let all = self.assemble(0..self.disks.len(), &Options::default());
         all.expect("it assembles").members[0].data_offset
     }
 
-    /// Sends a write and lets things happen for a moment: it may not end.
+    /// Sends a write and runs the array for a moment; the write may not complete.
     pub fn begin(&self, array: &Array, offset: u64, bytes: &[u8]) -> Completion<Done> {
         let write = array.submit(Op::write(offset, self.pool.copy_of(bytes).freeze()));
         let until = self.clock.now() + Duration::from_millis(5);
@@ -451,19 +450,19 @@ impl World {
         write
     }
 
-    /// The process dies, and the members that hung forget what they had not done.
+    /// The process dies, and hung members drop their unfinished operations.
     pub fn crash(&self, array: Array) {
         drop(array);
         self.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
     }
 
-    /// The power goes: what was not flushed is lost where a disk has a cache.
+    /// The power fails: unflushed writes are lost on disks with a cache.
     pub fn cut(&self, array: Array) {
         self.crash(array);
         self.disks.iter().for_each(|disk| disk.lose_unflushed());
     }
 
-    /// Waits for something that needs no array; time jumps when nothing else happens.
+    /// Runs a future that needs no array; time jumps when nothing else happens.
     pub fn wait<T>(&self, future: impl Future<Output = T>) -> T {
         let mut future = pin!(future);
         self.poll(|cx| future.as_mut().poll(cx))
@@ -497,7 +496,7 @@ impl World {
         panic!("it hangs");
     }
 
-    /// To the next moment at which something happens.
+    /// Jumps to the time of the next event.
     fn jump(&self) {
         let slow = self.disks.iter().filter_map(|disk| disk.next());
         if let Some(next) = self.clock.timers.next().into_iter().chain(slow).min() {
@@ -517,13 +516,13 @@ impl World {
         });
     }
 
-    /// Runs the array for so long.
+    /// Runs the array for this time.
     pub fn sleep(&self, array: &Array, span: Duration) {
         let until = self.clock.now() + span;
         self.run(array, self.clock.sleep_until(until));
     }
 
-    /// Makes durable what was written, which must succeed.
+    /// Flushes all writes; that must succeed.
     pub fn flush(&self, array: &Array) {
         self.run(array, array.submit(Op::flush())).result.expect("the level bears what has failed");
     }
@@ -539,24 +538,24 @@ impl World {
     }
 }
 
-/// Is every slot taken by a member that is whole, and nothing under way?
+/// True if every slot has a member in sync and no job is running.
 pub fn whole(status: &array::Status) -> bool {
     status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
 }
 
-/// Bytes that say where they belong.
+/// Bytes that identify their place.
 pub fn pattern(offset: u64, len: usize, salt: u8) -> Vec<u8> {
     (offset..offset + len as u64)
         .map(|at| (at as u8) ^ ((at >> 9) as u8).wrapping_mul(31) ^ salt)
         .collect()
 }
 
-/// What lies where on a member.
+/// The byte map of a member.
 pub fn map_of(disk: &FaultyDisk) -> ByteMap {
     map_at(disk, Version::V1_2)
 }
 
-/// The same of a member whose superblock is of this version.
+/// The byte map of a member with a superblock of this version.
 pub fn map_at(disk: &FaultyDisk, version: Version) -> ByteMap {
     let at = layout::md::position(version, disk.limits().bytes).expect("a large disk");
     let mut bytes = vec![0; 4096];

@@ -26,10 +26,10 @@ pub enum LayoutError {
         /// The `layout` field.
         number: u32,
     },
-    /// A RAID 0 whose superblock does not say which of the two layouts it has. With equal members
-    /// they agree ([`super::Geometry::is_zoned`] tells): take either. Otherwise someone must say.
+    /// A RAID 0 whose superblock does not name one of the two layouts. With equal members they
+    /// agree ([`super::Geometry::is_zoned`]): use either. Otherwise the user must choose.
     Unspecified,
-    /// RAID 10 whose far copies stay within sets of members (bits 17 and 18): dm-raid makes them,
+    /// RAID 10 whose far copies stay within sets of members (bits 17 and 18): dm-raid creates them,
     /// mdadm never did.
     FarSets,
 }
@@ -60,7 +60,7 @@ impl core::error::Error for LayoutError {}
 pub enum GeometryError {
     /// The layout needs more members.
     TooFewMembers {
-        /// What was asked for.
+        /// The requested value.
         layout: Layout,
         /// The fewest it takes.
         needed: usize,
@@ -69,7 +69,7 @@ pub enum GeometryError {
     },
     /// More members than [`crate::MAX_SLOTS`], or than the order of a RAID 3.5 allows.
     TooManyMembers {
-        /// What was asked for.
+        /// The requested value.
         layout: Layout,
         /// The most it takes.
         allowed: usize,
@@ -78,13 +78,13 @@ pub enum GeometryError {
     },
     /// A parameter of the layout is out of range: 0 or 1 copies, order 0.
     BadLayout {
-        /// What was asked for.
+        /// The requested value.
         layout: Layout,
     },
     /// RAID 10 with near and offset copies and members that near copies do not divide: md maps two
     /// chunks to one place there.
     CopiesCollide {
-        /// What was asked for.
+        /// The requested value.
         layout: Layout,
         /// How many members.
         members: usize,

@@ -43,9 +43,9 @@ impl Mirror {
 
     /// RAID 10: members of `member_chunks` chunks, near · far ≤ `slots`, far ≤ `member_chunks`.
     ///
-    /// Each member is cut into `far` parts of equal length, what is left over is not used. md
-    /// rounds the used chunks up where `near` does not divide them, which comes to the same stripes
-    /// because at most near − 1 chunks of a last stripe are then free.
+    /// Each member is cut into `far` parts of equal length; the remainder is unused. md rounds the
+    /// used chunks up if `near` does not divide them. That gives the same stripes, because at most
+    /// near − 1 chunks of a last stripe are then free.
     pub(super) fn new(
         (near, far, offset): (u8, u8, bool),
         slots: usize,
@@ -112,7 +112,7 @@ impl Mirror {
         }
     }
 
-    /// What lives at a member's offset, which the array uses.
+    /// The content at an offset of a member within the used part.
     pub(super) const fn owner(&self, slot: Slot, member_offset: u64) -> Owner {
         if self.is_contiguous() {
             let (array_offset, len) = (member_offset, self.capacity - member_offset);

@@ -59,7 +59,7 @@ impl Level {
         }
     }
 
-    /// The level md stores as `number`; `None` if there is none that holds data (multipath is −4).
+    /// The level that md stores as `number`; `None` if it holds no data (multipath is −4).
     pub fn from_md(number: i32) -> Option<Level> {
         Level::ALL.into_iter().find(|level| level.md_number() == Some(number))
     }
@@ -241,7 +241,7 @@ impl Raid6Layout {
     }
 }
 
-/// A level with its parameters: what md stores as `level` and `layout`, and RAID 3.5's order.
+/// A level with its parameters: md's `level` and `layout`, and RAID 3.5's order.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Layout {
     /// Members one after the other.
@@ -295,8 +295,8 @@ impl Layout {
         }
     }
 
-    /// What mdadm takes when it is not told: left-symmetric, n2, original. For RAID 3.5 the largest
-    /// order that `members` allow (at least 1); other levels do not look at `members`.
+    /// mdadm's defaults: left-symmetric, n2, original. For RAID 3.5 the largest order that
+    /// `members` allow (at least 1); other levels ignore `members`.
     pub fn default_for(level: Level, members: usize) -> Layout {
         match level {
             Level::Linear => Layout::Linear,
@@ -353,7 +353,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`LayoutError::Unspecified`] for RAID 0 with 0; [`LayoutError::FarSets`] for RAID 10 with
-    /// bits 17 or 18; [`LayoutError::UnknownNumber`] for what md has not.
+    /// bits 17 or 18; [`LayoutError::UnknownNumber`] for numbers that md lacks.
     pub fn from_md(level: Level, number: u32) -> Result<Layout, LayoutError> {
         let unknown = LayoutError::UnknownNumber { level, number };
         let [near, far, flags, rest] = number.to_le_bytes();
@@ -433,8 +433,8 @@ impl fmt::Display for Layout {
     }
 }
 
-/// RAID 10's layouts for so many members: every copy count, leaving out what
-/// [`super::Geometry::new`] refuses and what differs in name only.
+/// RAID 10's layouts for this number of members: every copy count, without layouts that
+/// [`super::Geometry::new`] refuses or that differ in name only.
 fn raid10_layouts(members: usize) -> impl Iterator<Item = Layout> {
     let members = members as u8;
     (1..=members).flat_map(move |near| {
@@ -469,7 +469,8 @@ fn unabbreviate(level: Level, word: &str) -> &str {
 
 /// `n2`, `f2`, `o2`, `n2f2`, `n2o2`.
 fn parse_raid10(word: &str) -> Option<Layout> {
-    let copies = |text: &str| text.parse::<u8>().ok().filter(|n| (1..=128).contains(n));
+    let copies =
+        |text: &str| text.parse::<u8>().ok().filter(|&n| (1..=MAX_SLOTS).contains(&n.into()));
     let (near, rest) = match word.strip_prefix('n') {
         Some(rest) => {
             let digits = rest.find(['f', 'o']).unwrap_or(rest.len());

@@ -41,7 +41,7 @@ enum Second {
 enum Data {
     /// On the first slot without parity, the others ascending.
     Ascending,
-    /// So many slots after P, the others following on the ring.
+    /// This many slots after P, the others following on the ring.
     After(u8),
 }
 
@@ -175,7 +175,7 @@ impl Parity {
         StripeMap { member_offset, slots: n, p, q, first, ring, ddf: self.rule.ddf }
     }
 
-    /// What lives at a member's offset, which the array uses.
+    /// The content at an offset of a member within the used part.
     pub(super) fn owner(&self, slot: Slot, member_offset: u64) -> Owner {
         let (stripe, within) = self.chunk.split(member_offset);
         let len = self.chunk.get() - within;
@@ -211,7 +211,7 @@ pub struct StripeMap {
     ddf: bool,
 }
 
-/// What a slot holds in a stripe.
+/// The content of a slot in a stripe.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StripeRole {
     /// Data of this index: 0 ≤ index < data chunks of the stripe.
@@ -253,7 +253,7 @@ impl StripeMap {
         if self.q == NO_SLOT { None } else { Some(Slot(self.q)) }
     }
 
-    /// What `slot` holds.
+    /// The content of `slot`.
     ///
     /// # Panics
     /// If the array has no such slot.

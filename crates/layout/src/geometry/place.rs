@@ -16,7 +16,8 @@ pub struct Place {
 /// All copies of an array byte, and how far they run on side by side.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Places {
-    /// So many bytes from here on have their copies on the same slots, at consecutive offsets: > 0.
+    /// This many bytes from here on have their copies on the same slots, at consecutive offsets: >
+    /// 0.
     pub len: u64,
     /// Of copy 0.
     pub(super) member_offset: u64,
@@ -87,7 +88,7 @@ impl Places {
     }
 }
 
-/// What lives at an offset of a member, and for how many bytes the same answer runs on.
+/// The content at an offset of a member, and for how many bytes the same answer continues.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Owner {
     /// Bytes of the array.
@@ -113,7 +114,7 @@ pub enum Owner {
         /// To the end of the chunk: > 0.
         len: u64,
     },
-    /// Nothing: free chunks of a last stripe, or past what the array uses.
+    /// Nothing: free chunks of a last stripe, or beyond the used part.
     Unused {
         /// To the next chunk; past the used bytes, to the end of the offsets.
         len: u64,

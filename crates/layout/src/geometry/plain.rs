@@ -114,7 +114,7 @@ impl Plain {
         Places::one(zone.slots[index as usize], member_offset, self.chunk.get() - within)
     }
 
-    /// What lives at a member's offset, which the array uses.
+    /// The content at an offset of a member within the used part.
     pub(super) fn owner(&self, slot: Slot, member_offset: u64) -> Owner {
         // In each zone of the member or below its start; the last that starts at or before the
         // offset.

@@ -39,10 +39,10 @@ pub struct BadBlocks {
 /// A log as it was found.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundBadBlocks {
-    /// What could be understood.
+    /// The valid entries.
     pub blocks: BadBlocks,
-    /// Entries that mean nothing and were left out: of length zero (newer kernels refuse such a
-    /// member altogether), or beyond any member. To be reported.
+    /// Invalid entries that were skipped: of length zero (newer kernels refuse such a member
+    /// altogether), or beyond any member. To be reported.
     pub refused: Vec<ParseError>,
 }
 

@@ -13,7 +13,7 @@
 //! Every active member holds the same copy. A region is `chunk_bytes` of each member; at RAID 10,
 //! of the array. There is no checksum.
 //!
-//! Invariant: what [`Bitmap::parse`] accepts, [`Bitmap::print`] gives back byte for byte.
+//! Invariant: [`Bitmap::print`] reproduces the bytes that [`Bitmap::parse`] accepted.
 //!
 //! Source: `drivers/md/md-bitmap.h` of Linux 6.1, and the behaviour of mdadm 4.2.
 
@@ -96,10 +96,10 @@ pub struct Bitmap {
     pub uuid: Uuid,
     /// The superblock's event count when the header was written, or one more.
     pub events: u64,
-    /// The event count when a bit was last cleared: a member that left later lacks nothing but what
-    /// the bits say.
+    /// The event count when a bit was last cleared: a member that left later lacks only the regions
+    /// of the bits.
     pub events_cleared: u64,
-    /// What the bits cover, in sectors: a member's `size`, at RAID 10 the array's.
+    /// The covered sectors: a member's `size`, at RAID 10 the array's.
     pub sync_sectors: u64,
     /// [`STALE`], [`WRITE_ERROR`].
     pub state: u32,
@@ -218,7 +218,7 @@ impl Bitmap {
         bytes
     }
 
-    /// Header and bits in whole pages, every bit `set`: what a new array begins with.
+    /// Header and bits in whole pages, every bit `set`: the bitmap of a new array.
     pub fn print_whole(&self, set: bool) -> Vec<u8> {
         let pages = self.bytes().div_ceil(PAGE_BYTES);
         let mut bytes = vec![0; (pages * PAGE_BYTES) as usize];
@@ -239,7 +239,7 @@ impl Bitmap {
         (self.sync_sectors * SECTOR).div_ceil(self.chunk_bytes as u64)
     }
 
-    /// The bit for a sector of what the bitmap covers.
+    /// The bit for a covered sector.
     pub const fn bit_of(&self, sector: u64) -> u64 {
         sector / (self.chunk_bytes as u64 / SECTOR)
     }

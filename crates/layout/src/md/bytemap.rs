@@ -1,4 +1,4 @@
-//! Which byte of a member belongs to whom.
+//! The owner of every byte of a member.
 //!
 //! Owns the decision for a new member, where everything is reserved at once, and its recovery from
 //! the superblock of a member that is found, ours or anyone's. Never reads anything: a map is made
@@ -12,11 +12,11 @@
 //!           0                                                        8 to 12 KiB from the end
 //! ```
 //!
-//! At 1.0 everything lies behind the data, mirrored, because a member whose data begins at byte 0
-//! is what 1.0 is for (a kernel would allow another `data_offset`, see `docs/format.md`). md's own
-//! structures come next to the superblock in the order in which mdadm puts them, and each has its
-//! room whether it is used or not: a bitmap or a partial parity log can be added later, by us or by
-//! mdadm, without moving anything.
+//! At 1.0 everything is behind the data, in reverse order, because 1.0 exists for members whose
+//! data begins at byte 0 (a kernel would allow another `data_offset`, see `docs/format.md`). md's
+//! own structures are next to the superblock in mdadm's order. Each has its space whether it is
+//! used or not: Parapet or mdadm can add a bitmap or a partial parity log later without moving
+//! anything.
 //!
 //! Invariants: the ranges of a map lie within the member and do not overlap;
 //! [`ByteMap::describe`] then [`ByteMap::of`] gives the same map.
@@ -65,12 +65,12 @@ pub struct ByteMap {
     pub data: Range<u64>,
 }
 
-/// A member has no room for what must lie on it.
+/// A member lacks space for its metadata.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TooSmall {
     /// The member's size.
     pub member_bytes: u64,
-    /// What it must have at least.
+    /// The minimum size.
     pub least_bytes: u64,
 }
 
@@ -148,7 +148,7 @@ impl ByteMap {
     }
 
     /// The map for another member of `member_bytes` that joins an array whose members look like
-    /// this one and need `data_bytes` of data. It keeps the same distances, so a member at least as
+    /// this one and need `data_bytes` of data. It keeps the same offsets, so a member at least as
     /// large as the others always fits.
     ///
     /// # Errors
@@ -176,11 +176,10 @@ impl ByteMap {
         fits.then_some(map).ok_or(too_small)
     }
 
-    /// The same map with at most `data_bytes` of data. Bytes that are data no more stay unused
-    /// behind it, or go to the private area where that lies behind it (1.0). So a large disk has
-    /// the same
-    /// room for log and checksums as a member of the array's own size: the table of checksums grows
-    /// with the data.
+    /// The same map with at most `data_bytes` of data. Bytes removed from the data stay unused
+    /// behind it, or go to the private area if that is behind it (1.0). So a large disk has the
+    /// same space for log and checksums as a member of the array's own size: the checksum table
+    /// grows with the data.
     #[must_use]
     pub fn capped(mut self, data_bytes: u64) -> ByteMap {
         let end = self.data.start.saturating_add(data_bytes).next_multiple_of(BLOCK);
@@ -262,9 +261,9 @@ impl ByteMap {
         }
     }
 
-    /// The map of a member as its superblock describes it. What the superblock does not tell (the
-    /// room for a bitmap or a partial parity log that is not in use) is put where
-    /// [`ByteMap::for_new_member`] would have put it, if it fits.
+    /// The map of a member as its superblock describes it. Space that the superblock does not
+    /// record (for an unused bitmap or partial parity log) is put where [`ByteMap::for_new_member`]
+    /// would have put it, if it fits.
     ///
     /// No private area is found while a reshape moves the data.
     ///
@@ -305,15 +304,15 @@ impl ByteMap {
         Ok(map)
     }
 
-    /// Finds room for what is not there: bitmap, then partial parity log, then the private area.
+    /// Finds space for missing parts: bitmap, then partial parity log, then the private area.
     fn infer(&mut self) {
         let zone = Zone::of(self);
         let known = [&self.bitmap, &self.bad_blocks, &self.ppl];
         let mut taken: Vec<_> = known.into_iter().flatten().filter_map(|r| zone.depth(r)).collect();
         taken.sort_by_key(|range| range.start);
         let mut next = taken.iter().map(|range| range.end).max().unwrap_or(0);
-        // As much as a bitmap has once it is in use, where nothing is behind it but the data: what
-        // follows stays where it is then.
+        // If only the data follows, as much as a bitmap in use has: then the following parts stay
+        // in place.
         let least = bitmap::space(self.member_bytes);
         let room = match zone.mirrored {
             true => least,
@@ -350,7 +349,7 @@ const fn reserved(member_bytes: u64, version: Version) -> u64 {
     }
 }
 
-/// The size of the smallest member with `data_bytes` of data. What is reserved grows with the
+/// The size of the smallest member with `data_bytes` of data. The reserved space grows with the
 /// member, so the answer is approached from below.
 fn least_member(data_bytes: u64, version: Version) -> u64 {
     let mut least = 0;
@@ -423,7 +422,7 @@ impl Zone {
     }
 }
 
-/// What the superblock says about md's structures.
+/// md's structures according to the superblock.
 #[derive(Default)]
 struct Structures {
     bitmap: Option<Range<u64>>,

@@ -1,7 +1,7 @@
 //! The feature map of a v1 superblock.
 //!
-//! Owns the bits and their names. A kernel refuses an array with a bit it does not know, so Parapet
-//! never sets one of its own here; what it finds and does not know is kept and reported.
+//! Owns the bits and their names. A kernel refuses an array with an unknown bit, so Parapet never
+//! sets a bit of its own; it preserves and reports unknown bits.
 
 use core::fmt;
 
@@ -36,7 +36,7 @@ impl Features {
     pub const PPL: Features = Features(1024);
     /// There is a partial parity log used as a ring of several.
     pub const MULTIPLE_PPLS: Features = Features(2048);
-    /// `layout` tells which of the two RAID 0 layouts is in use.
+    /// `layout` names the RAID 0 layout in use.
     pub const RAID0_LAYOUT: Features = Features(4096);
 
     const NAMES: [(Features, &'static str); 13] = [
@@ -55,7 +55,7 @@ impl Features {
         (Features::RAID0_LAYOUT, "raid0-layout"),
     ];
 
-    /// All bits that have a name: what Linux 6.1 to 6.19 know.
+    /// All bits with a name: those of Linux 6.1 to 6.19.
     pub const KNOWN: Features = Features((1 << Features::NAMES.len()) - 1);
     /// Either form of a partial parity log.
     pub const ANY_PPL: Features = Features(Features::PPL.0 | Features::MULTIPLE_PPLS.0);
@@ -70,8 +70,7 @@ impl Features {
         self.0 & other.0 != 0
     }
 
-    /// What keeps the members consistent: whether it is a bitmap, and whether a partial parity log
-    /// in either form.
+    /// The consistency policy: is it a bitmap, and is it a partial parity log in either form?
     pub const fn consistency(self) -> (bool, bool) {
         (self.contains(Features::BITMAP), self.intersects(Features::ANY_PPL))
     }
@@ -88,7 +87,7 @@ impl Features {
         Features(self.0 & !other.0)
     }
 
-    /// The bits nobody has told us about. An array that has one must not be written.
+    /// The unknown bits. An array with one must not be written.
     pub const fn unknown(self) -> Features {
         self.without(Features::KNOWN)
     }

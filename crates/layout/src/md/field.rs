@@ -1,4 +1,4 @@
-//! Fields of an on-disk structure, and what can be wrong with one.
+//! Fields of an on-disk structure, and their faults.
 //!
 //! Owns the way a number lies in bytes. Each structure has one `const` table of [`Field`]s, made by
 //! `fields!`; printing and parsing both go through it, so an offset is written down once. Never
@@ -113,7 +113,7 @@ macro_rules! fields {
 }
 pub(crate) use fields;
 
-/// Why bytes are not the structure they were taken for.
+/// Why bytes are not the expected structure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParseError {
     /// The structure, as a person would call it.
@@ -122,9 +122,9 @@ pub struct ParseError {
     pub field: &'static str,
     /// Where the field lies: bytes from the start of the structure.
     pub offset: u64,
-    /// What the field holds; for a truncated structure, how many bytes it needs.
+    /// The field's value; for a truncated structure, the required number of bytes.
     pub value: u64,
-    /// What is wrong with that.
+    /// The fault.
     pub fault: Fault,
 }
 
@@ -137,7 +137,7 @@ impl ParseError {
     }
 }
 
-/// What can be wrong with a field.
+/// The faults of a field.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
     /// The bytes given end before the structure does.
@@ -169,7 +169,7 @@ pub enum Fault {
     },
     /// Reserved bytes that are not zero (the value is the byte at the offset).
     Reserved,
-    /// Known, and refused: the text says what it is.
+    /// Known and refused: the text names it.
     Refused(&'static str),
     /// In contradiction with another field: the text says which.
     Conflict(&'static str),

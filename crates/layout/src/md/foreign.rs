@@ -1,4 +1,4 @@
-//! What else may lie on a device: the signatures to find before anything is written there.
+//! Foreign signatures: to be found before anything is written to a device.
 //!
 //! Owns the table of signatures, where each may be, and which bytes to wipe so that it is no longer
 //! found. Never interprets a format beyond its name, never wipes anything itself.
@@ -52,15 +52,15 @@ pub struct Probe {
     pub name: &'static str,
     /// Where.
     pub place: Place,
-    /// What lies there.
+    /// The kind of data.
     pub bytes: &'static [u8],
     /// It may also lie this many times 1 KiB further on (ZFS writes its magic round a ring).
     pub more: u64,
-    /// What else must be looked at.
+    /// A further condition.
     pub check: Check,
 }
 
-/// What a magic alone does not tell.
+/// Conditions beyond the magic.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Check {
     /// Nothing.
@@ -151,7 +151,7 @@ fn ext(superblock: &[u8]) -> &'static str {
     }
 }
 
-/// The name, if the boot sector is what `is` says.
+/// The name, if the boot sector matches `is`.
 fn named<B: AsRef<[u8]>>(
     mut read: impl FnMut(u64, usize) -> Option<B>,
     name: &'static str,
@@ -171,8 +171,8 @@ fn is_partition_table(sector: &[u8]) -> bool {
         && entries().any(|entry| entry[4] != 0)
 }
 
-/// True if a boot sector begins with a jump over the parameters of a FAT file system, and they can
-/// be true. The name of the format stands in it as well, but nobody has to write it there.
+/// True if a boot sector begins with a jump over the parameters of a FAT file system, and these are
+/// plausible. The name of the format is optional there.
 fn is_fat(sector: &[u8]) -> bool {
     let number = |offset: usize| u16::from_le_bytes([sector[offset], sector[offset + 1]]);
     let [sector_bytes, reserved_sectors] = [number(11), number(14)];

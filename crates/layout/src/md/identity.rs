@@ -1,4 +1,4 @@
-//! Who and when: the UUIDs, names and time stamps of md's metadata.
+//! The UUIDs, names and time stamps of md's metadata.
 //!
 //! Owns how they are stored and shown. Never makes one up: randomness and time come from the
 //! caller.
@@ -70,14 +70,17 @@ impl fmt::Display for Grouped {
     }
 }
 
-/// The name of an array, `host:name` or `name`: at most 32 bytes, padded with zeros.
+/// The most bytes of an array's name.
+pub const NAME_BYTES: usize = 32;
+
+/// The name of an array, `host:name` or `name`: at most [`NAME_BYTES`], padded with zeros.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub struct Name(pub [u8; 32]);
+pub struct Name(pub [u8; NAME_BYTES]);
 
 impl Name {
-    /// `None` if the text is longer than 32 bytes or contains a NUL.
+    /// `None` if the text is longer than [`NAME_BYTES`] or contains a NUL.
     pub fn new(text: &str) -> Option<Name> {
-        let mut bytes = [0; 32];
+        let mut bytes = [0; NAME_BYTES];
         bytes.get_mut(..text.len())?.copy_from_slice(text.as_bytes());
         (!text.contains('\0')).then_some(Name(bytes))
     }
@@ -96,7 +99,7 @@ impl Name {
     }
 }
 
-/// The name as text; what is not printable is escaped, since a name comes from a disk.
+/// The name as text; unprintable bytes are escaped, because a name comes from a disk.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for character in String::from_utf8_lossy(self.as_bytes()).chars() {

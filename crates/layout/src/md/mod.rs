@@ -1,10 +1,10 @@
-//! Linux md's metadata, byte for byte, and what else may lie on a device.
+//! Linux md's metadata, byte for byte, and foreign signatures.
 //!
 //! Owns the translation between bytes and numbers. Never reads a device, never asks the time, never
 //! compares two members: those are the business of `array`. `docs/format.md` draws the whole.
 //!
-//! Every structure follows one rule: bytes are checked before they are believed, lengths before
-//! they are used, and an error names the field, its value and its place.
+//! Every structure follows one rule: bytes are checked before they are trusted, lengths before they
+//! are used, and an error names the field, its value and its offset.
 
 pub mod badblocks;
 pub mod bitmap;
@@ -24,7 +24,7 @@ pub use bytemap::{ByteMap, TooSmall};
 pub use feature::Features;
 pub use field::{Fault, Field, ParseError};
 pub use foreign::{Signature, probe};
-pub use identity::{Name, Timestamp, Uuid};
+pub use identity::{NAME_BYTES, Name, Timestamp, Uuid};
 pub use partitions::{Partition, partitions};
 pub use ppl::{PplEntry, PplHeader};
 pub use super090::Superblock090;
@@ -36,8 +36,8 @@ pub const SECTOR: u64 = 512;
 /// md's "no sector": the largest number.
 pub const MAX_SECTOR: u64 = u64::MAX;
 
-/// CRC-32C (Castagnoli) as `fn(crc of what came before, bytes)`: `crc32c(0, bytes)` is the standard
-/// checksum of `bytes`, and `crc32c(crc32c(0, a), b)` that of `a` followed by `b`.
+/// CRC-32C (Castagnoli) as `fn(crc of the preceding bytes, bytes)`: `crc32c(0, bytes)` is the
+/// standard checksum of `bytes`, and `crc32c(crc32c(0, a), b)` that of `a` followed by `b`.
 ///
 /// The formats here take it as an argument: they depend on nothing, PPL headers are made for every
 /// small write, and one fast CRC-32C in the project is enough.
@@ -63,8 +63,8 @@ pub(crate) mod tests {
         assert_eq!(crc32c(crc32c(0, b"1234"), b"56789"), 0xe306_9283);
     }
 
-    /// The tables in `docs/format.md` say what the code does: every field of every structure, in
-    /// order, and nothing else.
+    /// The tables in `docs/format.md` match the code: every field of every structure, in order, and
+    /// no others.
     #[test]
     fn the_documented_tables_are_those_of_the_code() {
         let text = include_str!("../../../../docs/format.md");

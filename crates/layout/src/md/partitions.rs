@@ -22,7 +22,7 @@ pub struct Partition {
     pub range: Range<u64>,
 }
 
-/// Sector sizes of disks. A table does not tell; a GPT header is where it says it is.
+/// Sector sizes of disks. A table does not record its own; the GPT header's place reveals it.
 const SECTORS: [u64; 2] = [512, 4096];
 const MBR_SECTOR: u64 = 512;
 /// Types of MBR entries that hold other partitions, and of the one that hides a GPT.
@@ -37,9 +37,9 @@ const MOST_ENTRIES: u32 = 1024;
 const MOST_ENTRY_BYTES: u32 = 512;
 const HEADER_BYTES: usize = 92;
 
-/// The partitions of a disk of `device_bytes`, through `read(offset, length)`, which gives `None`
-/// where the disk cannot be read. Empty where there is no table that is whole, and those of the
-/// copy where only that is. What does not lie on the disk is left out.
+/// The partitions of a disk of `device_bytes`, through `read(offset, length)`, which returns `None`
+/// if the disk cannot be read there. Empty without a complete table; from the backup if only that
+/// is complete. Partitions beyond the disk are skipped.
 pub fn partitions<B: AsRef<[u8]>>(
     mut read: impl FnMut(u64, usize) -> Option<B>,
     device_bytes: u64,
@@ -65,7 +65,7 @@ fn on_disk(mut found: Vec<Partition>, device_bytes: u64) -> Vec<Partition> {
     found
 }
 
-/// The table whose header is in this block, if it is one, and whole.
+/// The table whose header is in this block, if it is valid and complete.
 fn gpt(
     read: &mut impl FnMut(u64, usize) -> Option<Vec<u8>>,
     sector: u64,

@@ -1,8 +1,8 @@
 //! Headers of md's two logs for RAID 4, 5 and 6: the partial parity log, and (recognised only) the
 //! journal.
 //!
-//! Owns the form of a header, which row an entry tells of, and which of the headers in a log
-//! counts. Never writes a log, and never replays one.
+//! Owns the format of a header, the row of an entry, and the choice of the valid header in a log.
+//! Never writes a log, and never replays one.
 //!
 //! ```text
 //!   0         512                 536                        4096
@@ -12,9 +12,9 @@
 //! An entry says: these sectors of the array were being written, and the XOR of the *other* data
 //! blocks of the row is this. The log of a row lies on the member that holds the row's parity.
 //!
-//! Header and partial parities are a *unit*. Of all units in a log only the newest counts: when it
-//! was written, everything that the one before tells of was durable. A log with room for two is a
-//! ring: units follow each other, and one that does not fit before the end goes to the start.
+//! Header and partial parities are a *unit*. Only the newest unit in a log counts: when it was
+//! written, all rows of its predecessor were durable. A log with room for two is a ring: units
+//! follow each other, and one that does not fit before the end goes to the start.
 //!
 //! ```text
 //!   | unit 7 | unit 8 | remains of 3, torn or older …        8 is the newest
@@ -76,7 +76,7 @@ pub struct PplHeader {
     pub entries: Vec<PplEntry>,
 }
 
-/// What was being written, and where the partial parity for it is.
+/// The interrupted write, and the place of its partial parity.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PplEntry {
     /// The first sector of the array that was being written.
@@ -91,7 +91,7 @@ pub struct PplEntry {
     pub checksum: u32,
 }
 
-/// The row that an entry tells of, or a part of one. Sizes in bytes.
+/// The row of an entry, or a part of one. Sizes in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PplRow {
     /// The stripe.
@@ -111,7 +111,7 @@ pub const fn usable_bytes(size: u64) -> u64 {
     size / HEADER_BYTES * HEADER_BYTES
 }
 
-/// The most partial parity of a unit in a log of so many usable bytes. Where there is room, a unit
+/// The most partial parity of a unit in a log of this many usable bytes. If there is room, a unit
 /// ends before the last 4096 of them: see [`newest`].
 pub const fn unit_pp_bytes(usable: u64) -> u64 {
     if usable >= MULTIPLE_BYTES {
@@ -128,11 +128,11 @@ pub const fn unit_pp_bytes(usable: u64) -> u64 {
 /// at the start: it was torn, or this is no log.
 ///
 /// # Errors
-/// A header of this array whose checksum is right and that is none: the log is damaged.
+/// A header of this array with a right checksum and invalid content: the log is damaged.
 ///
-/// Linux 6.1 goes on to the last 4096 bytes. If it gets there without an end to the units, it takes
-/// the partial parities of the newest for what lies behind it, and recovers nothing: so none should
-/// end there. Here they are found all the same.
+/// Linux 6.1 searches up to the last 4096 bytes. If it gets there without an end of the units, it
+/// misreads the newest unit's partial parities as the next header, and recovers nothing: so no unit
+/// should end there. Here they are found all the same.
 pub fn newest(
     log: &[u8],
     signature: u32,
@@ -157,7 +157,7 @@ pub fn newest(
     Ok(found)
 }
 
-/// What marks the logs of an array: the CRC-32C of its UUID.
+/// The signature of an array's logs: the CRC-32C of its UUID.
 pub fn signature(set_uuid: &Uuid, crc32c: Crc32c) -> u32 {
     crc32c(0, &set_uuid.0)
 }
@@ -235,8 +235,8 @@ impl PplEntry {
         }
     }
 
-    /// The row that it tells of. `None` for what no kernel writes: several rows of different blocks
-    /// in one entry, or sizes that do not go together.
+    /// The row of this entry. `None` for entries that no kernel writes: several rows of different
+    /// blocks, or inconsistent sizes.
     pub fn row(&self, (chunk_bytes, data_count): (u64, u64)) -> Option<PplRow> {
         let (offset, data_bytes) = (self.data_sector.checked_mul(SECTOR)?, self.data_bytes.into());
         let (chunk, start) = (offset / chunk_bytes, offset % chunk_bytes);

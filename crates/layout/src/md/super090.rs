@@ -261,8 +261,8 @@ impl Superblock090 {
         }
     }
 
-    /// What assembly needs, in the terms of version 1, for a member of `member_bytes`. A view only:
-    /// printed and written to the member, it would destroy the member's superblock, so an array
+    /// The fields that assembly needs, in terms of version 1, for a member of `member_bytes`. A
+    /// view only: written to the member, it would destroy the member's superblock, so an array
     /// assembled from it must stay read-only.
     ///
     /// There is no name and no device UUID in 0.90.
@@ -363,7 +363,7 @@ fn checksum(reader: Reader<'_>) -> u32 {
     (sum as u32).wrapping_add((sum >> 32) as u32)
 }
 
-/// Old kernels computed the sum differently on some machines; what all agree on is its 16-bit fold.
+/// Old kernels computed the sum differently on some machines; all agree on its 16-bit fold.
 const fn fold(sum: u32) -> u16 {
     let once = (sum & 0xffff) + (sum >> 16);
     ((once & 0xffff) + (once >> 16)) as u16

@@ -1,8 +1,8 @@
 //! The version 1 superblock of md (1.0, 1.1, 1.2), and Parapet's RAID 3.5 in the same shape.
 //!
-//! Owns every byte of it, its checksum, its place on a device, and the rules a kernel checks before
-//! it believes one. Never decides what the numbers mean for an array: levels and layouts stay md's
-//! numbers here, and roles are not compared between members.
+//! Owns every byte of it, its checksum, its place on a device, and the rules that a kernel checks
+//! first. Never interprets the numbers for an array: levels and layouts stay md's numbers here, and
+//! roles are not compared between members.
 //!
 //! ```text
 //!   0      magic, version, features          128  this member's data, its own number, log offsets
@@ -10,11 +10,11 @@
 //!   100    a reshape in progress             256  role table: 2 bytes for each device number
 //! ```
 //!
-//! Bytes from a disk become a [`RawSuperblock`] first: the magic and the length can be believed,
-//! nothing else. [`RawSuperblock::check`] turns it into a [`Superblock`]. No length is used before
-//! it has been checked (`max_dev` before the checksum: GHSA-5h5p-mx5j-6q4j).
+//! Bytes from a disk become a [`RawSuperblock`] first, with a valid magic and length and nothing
+//! else. [`RawSuperblock::check`] turns it into a [`Superblock`]. No length is used before it has
+//! been checked (`max_dev` before the checksum: GHSA-5h5p-mx5j-6q4j).
 //!
-//! Invariant: what [`Superblock::parse`] accepts, [`Superblock::print`] gives back byte for byte.
+//! Invariant: [`Superblock::print`] reproduces the bytes that [`Superblock::parse`] accepted.
 //!
 //! Source: `include/uapi/linux/raid/md_p.h` and the behaviour of `super_1_load`, `super_1_validate`
 //! and `super_1_sync` in Linux 6.1; byte 224 since 6.19.
@@ -29,6 +29,8 @@ use super::feature::Features;
 use super::field::{Fault, Field, ParseError};
 use super::identity::{Name, Timestamp, Uuid};
 use super::{MAX_SECTOR, SECTOR};
+
+pub use rules::{EVENTS_MOST, EVENTS_ROOM};
 
 super::field::fields! { 256;
     MAGIC              "magic"                0   4
@@ -85,7 +87,7 @@ pub const CLEAN: u64 = MAX_SECTOR;
 const STRUCTURE: &str = "superblock";
 const ROLES: Field = Field { name: "dev_roles", offset: FIXED_BYTES, size: 2 };
 
-/// Whose superblock it is.
+/// The array and member of a superblock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Magic {
     /// Linux md's: udev, blkid, mdadm and the kernel know it.
@@ -150,7 +152,7 @@ pub const fn position(version: Version, device_bytes: u64) -> Option<u64> {
     })
 }
 
-/// What a device number stands for in the array.
+/// The role of a device number in the array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// A member in this slot, at most 0xff00.
@@ -159,7 +161,7 @@ pub enum Role {
     Journal,
     /// A member that failed.
     Faulty,
-    /// A spare, or a number nobody has.
+    /// A spare, or an unused number.
     Spare,
 }
 
@@ -202,7 +204,7 @@ pub struct PplPlace {
     pub size: u16,
 }
 
-/// A change of shape under way: the fields count if [`Features::RESHAPE`].
+/// A reshape in progress: the fields are valid if [`Features::RESHAPE`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Reshape {
     /// The level to come.
@@ -215,7 +217,7 @@ pub struct Reshape {
     pub layout: u32,
     /// The chunk to come, in sectors.
     pub chunk_sectors: u32,
-    /// What is added to `data_offset` for the new layout, if [`Features::NEW_OFFSET`].
+    /// Added to `data_offset` for the new layout, if [`Features::NEW_OFFSET`].
     pub new_offset: i32,
 }
 
@@ -271,7 +273,7 @@ pub struct Superblock {
     /// The bitmap's place, in sectors from the superblock, if [`Features::BITMAP`]; see
     /// [`Superblock::ppl`] for its other use.
     pub bitmap_offset: i32,
-    /// A change of shape under way, if [`Features::RESHAPE`].
+    /// A reshape in progress, if [`Features::RESHAPE`].
     pub reshape: Reshape,
     /// Where this member's data begins.
     pub data_offset: u64,
@@ -294,7 +296,7 @@ pub struct Superblock {
     pub resync_offset: u64,
     /// Bytes of the array's logical block; 0 in arrays made before Linux 6.19, and in ours.
     pub logical_block_size: u32,
-    /// What each device number stands for; at most [`MAX_DEVICES`].
+    /// The role of each device number; at most [`MAX_DEVICES`].
     pub roles: Vec<Role>,
 }
 
@@ -326,7 +328,7 @@ impl Superblock {
         bytes
     }
 
-    /// Bytes 0 to 127: what all members of the array share, and the reshape.
+    /// Bytes 0 to 127: the fields that all members of the array share, and the reshape.
     fn put_array(&self, bytes: &mut [u8]) {
         at::MAGIC.put(bytes, u64::from(self.magic.number()));
         at::MAJOR.put(bytes, 1);
@@ -405,13 +407,12 @@ impl Superblock {
         }
     }
 
-    /// True if the array was shut down in order, or has been resynced since.
+    /// True if the array was stopped cleanly, or has been resynced since.
     pub const fn is_clean(&self) -> bool {
         self.resync_offset == CLEAN
     }
 
-    /// Feature bits that are not known here. The kernel refuses such an array, and so must whoever
-    /// would write to it.
+    /// Feature bits unknown here. The kernel refuses such an array, and so must every writer.
     pub const fn unknown_features(&self) -> Features {
         self.features.unknown()
     }
@@ -431,7 +432,7 @@ impl Superblock {
         self.bitmap_offset = word as i32;
     }
 
-    /// The bytes the superblock uses on disk: what [`Superblock::print`] returns.
+    /// The bytes the superblock uses on disk, as [`Superblock::print`] returns them.
     pub fn printed_bytes(&self) -> u64 {
         ((FIXED_BYTES + 2 * self.roles.len()) as u64).next_multiple_of(SECTOR)
     }
@@ -451,11 +452,8 @@ pub fn checksum(bytes: &[u8]) -> u32 {
     (sum as u32).wrapping_add((sum >> 32) as u32)
 }
 
-/// No array lives to see so many events: whoever counts on from more would begin anew at 0.
-pub const EVENTS_MOST: u64 = u64::MAX >> 1;
-
-/// Bytes that begin like a superblock and are long enough to be one. What they say is not yet to be
-/// trusted: the checksum may be wrong, and a right checksum is no proof of sane numbers.
+/// Bytes with a superblock's magic and a sufficient length. Their content is not trusted yet: the
+/// checksum may be wrong, and a right checksum is no proof of sane numbers.
 #[derive(Clone, Copy, Debug)]
 pub struct RawSuperblock<'a> {
     magic: Magic,

@@ -59,7 +59,7 @@ impl Numbers {
         Numbers { roles, bytes }
     }
 
-    /// What the data is when only `readable` slots can be looked at, if that determines it.
+    /// The data, if the `readable` slots determine it.
     fn recovered(&self, readable: SlotSet, erasure: Erasure) -> Vec<u8> {
         let k = self.roles.data.count();
         let mut data = self.bytes[..k].to_vec();
@@ -170,8 +170,7 @@ fn every_write_leaves_a_row_that_holds_the_data() {
             }] += 1;
             assert!(state.synced || plan.method != Method::ReadModifyWrite);
 
-            // What was not touched is unchanged, on the members and as far as it could be
-            // recovered.
+            // Untouched blocks are unchanged, on the members and in recovered form.
             for slot in roles.data.difference(touched).iter() {
                 assert_eq!(row.bytes[slot.index()], before[slot.index()], "kept data changed");
                 if matches!(plan.method, Method::Recover(_)) {
@@ -190,7 +189,7 @@ fn every_write_leaves_a_row_that_holds_the_data() {
                     }
                 }
             }
-            // Every touched block can be read back from what was written.
+            // Every touched block can be recovered from the written blocks.
             let current = state.readable.union(plan.write);
             let after =
                 RowState { readable: current, writable: current, synced: true, suspect: false };

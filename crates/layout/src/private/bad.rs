@@ -1,9 +1,9 @@
 //! Bad blocks of the array as a whole: bytes that are lost though no member's block is bad.
 //!
-//! md's bad-block lists tell of blocks of a member. What a *missing* member held, and a crash cut
-//! in a way that the intent log cannot settle, has no such block: its row is made consistent with
-//! something in its place, and that place is listed here, so that it is an error and not that
-//! something which is read.
+//! md's bad-block lists cover blocks of a present member. Blocks of a *missing* member that a crash
+//! tore, and that replay cannot resolve, have no such list. Their rows are made consistent with
+//! filler content. This list records their array ranges, so that reads return an error instead of
+//! the filler.
 //!
 //! ```text
 //!   | ranges: offset, bytes (8 + 8) …            | 32 KiB, one copy for each copy of the header
@@ -25,7 +25,7 @@ pub const MOST_RANGES: usize = LIST_BYTES as usize / ENTRY_BYTES;
 
 const ENTRY_BYTES: usize = 16;
 
-/// What a header says of the list that goes with it.
+/// A header's fields for its list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct BadList {
     /// How many ranges there are.
@@ -34,8 +34,8 @@ pub struct BadList {
     pub crc: u32,
 }
 
-/// The list of these array ranges, in whole blocks of 4096 bytes, and what the header must say of
-/// it. `None` if there are more than [`MOST_RANGES`].
+/// The list of these array ranges, in whole blocks of 4096 bytes, and its header fields. `None` if
+/// there are more than [`MOST_RANGES`].
 pub fn print(
     ranges: impl Iterator<Item = Range<u64>>,
     crc32c: Crc32c,
@@ -50,7 +50,7 @@ pub fn print(
     (count <= MOST_RANGES).then_some((bytes, list))
 }
 
-/// The ranges of a list, given what its header says; `None` if the bytes are not that list.
+/// The ranges of a list, given its header fields; `None` if the bytes do not match them.
 pub fn parse(bytes: &[u8], list: BadList, crc32c: Crc32c) -> Option<Vec<Range<u64>>> {
     let used = (list.count as usize).checked_mul(ENTRY_BYTES)?;
     let bytes = bytes.get(..used)?;

@@ -1,14 +1,14 @@
-//! The checksum table: what each block of a member's data should hold.
+//! The checksum table: checksum and generation of each block of a member.
 //!
-//! Owns the form of its entries and pages. Never reads a block, never decides what follows from one
-//! that is wrong.
+//! Owns the format of its entries and pages. Never reads a block, never decides how to handle a
+//! mismatch.
 //!
 //! # Why
 //!
-//! Parity tells that a row is wrong, not who: and only if somebody reads all of it. A disk that
-//! gives back other bytes than it was given, without an error, is trusted by every reader, and a
-//! read-modify-write folds its lie into parity. A checksum kept apart from the block shows at each
-//! read what is wrong, and then the block is no worse than one that cannot be read:
+//! Parity reveals that a row is wrong, but not which block, and only if the whole row is read.
+//! Without checksums every reader trusts silent corruption, and a read-modify-write carries it into
+//! parity. A checksum stored apart from the block detects it at each read; then the block is like
+//! an unreadable one:
 //!
 //! ```text
 //!                     block    its entry    what is seen
@@ -32,20 +32,19 @@
 //!
 //! # Generations
 //!
-//! A member that loses a block and its entry together is consistent with itself. It is told by the
-//! *generation*: that of data grows by one with each write; that of parity is the sum of its row's,
-//! each times a weight of its own ([`weight`]): parity of the generations.
+//! A member that loses a block and its entry together is self-consistent. The *generation* reveals
+//! it: that of data grows by one with each write; that of parity is the sum of its row's, each
+//! times its own weight ([`weight`]): parity of the generations.
 //!
 //! ```text
 //!   G(P) = Σ wᵢ · G(Dᵢ)        Dᵢ has lost k writes: k · wᵢ too much, which says i
 //!                              P has lost writes:    too little
 //! ```
 //!
-//! The weights are different primes above [`BEHIND_MAX`], so no two slots can have lost the same.
-//! A write needs none of the other generations of its row: it adds its weight. Of copies the one
-//! with the highest generation is the newest. Generation 0 means that nothing was ever written: the
-//! block is as it was when an array was made of disks full of zeros if the sum is 0 too, else
-//! nobody knows.
+//! The weights are different primes above [`BEHIND_MAX`], so the losses of two slots always differ.
+//! A write reads no other generation of its row: it adds its weight. Of copies the one with the
+//! highest generation is the newest. Generation 0 means never written: with sum 0 the block has the
+//! zeros of a new array, otherwise its content is unknown.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -72,7 +71,7 @@ pub const PAGE_ENTRIES: u64 = PAGE_BYTES / CHECKSUM_ENTRY_BYTES;
 /// Bytes of a member's data that a page stands for.
 pub const PAGE_COVERS: u64 = PAGE_ENTRIES * CHECKSUM_BLOCK_BYTES;
 
-/// So many lost writes of a block are told from those of others.
+/// This many lost writes of a block can be distinguished from those of other blocks.
 pub const BEHIND_MAX: u32 = 256;
 
 const ENTRY_BYTES: usize = CHECKSUM_ENTRY_BYTES as usize;
@@ -91,15 +90,15 @@ pub struct ChecksumEntry {
 impl ChecksumEntry {
     /// The block holds the zeros that the array was made with.
     pub const ZEROS: ChecksumEntry = ChecksumEntry { checksum: 0, generation: 0 };
-    /// Nobody knows what the block should hold.
+    /// The content of the block is unknown.
     pub const UNKNOWN: ChecksumEntry = ChecksumEntry { checksum: 1, generation: 0 };
 
-    /// False if nobody knows what the block should hold.
+    /// False if the content of the block is unknown.
     pub const fn is_known(self) -> bool {
         self.generation != 0 || self.checksum == 0
     }
 
-    /// True if a block with this CRC-32C, and this [`Seed::checksum`], holds what it should.
+    /// True if a block with this CRC-32C, and this [`Seed::checksum`], matches.
     pub fn fits(self, crc: u32, checksum: u32) -> bool {
         match self {
             ChecksumEntry::ZEROS => crc == CRC_OF_ZEROS,
@@ -116,8 +115,8 @@ impl ChecksumEntry {
     }
 
     /// The entry after a write of bytes with this checksum: of data `by` 1, of parity by the
-    /// weights of what was written in its row. One that nobody knew begins anywhere, so as to fit
-    /// no row by chance.
+    /// weights of the data written in its row. An unknown entry starts at an arbitrary generation,
+    /// so that it matches no row by chance.
     pub const fn next(self, checksum: u32, by: u32) -> ChecksumEntry {
         let last = if self.is_known() { self.generation } else { checksum };
         self.of(checksum, last.wrapping_add(by))
@@ -159,7 +158,7 @@ impl ChecksumEntry {
     }
 }
 
-/// What the generations of a row tell of its blocks.
+/// The verdict of a row's generations on its blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Behind {
     /// They go together.
@@ -189,7 +188,7 @@ const WEIGHTS: [u32; MAX_SLOTS] = {
     primes
 };
 
-/// What a write of a data index adds to the generation of its row's parity.
+/// The weight that a write of a data index adds to its row's parity generation.
 pub const fn weight(index: usize) -> u32 {
     WEIGHTS[index]
 }
@@ -200,7 +199,7 @@ pub fn parity_generation(data: impl Iterator<Item = u32>) -> u32 {
     each.fold(0, u32::wrapping_add)
 }
 
-/// Who has lost writes in a row, by the generations of its parity and its data.
+/// Finds the slots with lost writes, from the generations of a row's parity and data.
 pub fn behind(parity: u32, data: impl Iterator<Item = u32> + Clone) -> Behind {
     let excess = parity.wrapping_sub(parity_generation(data.clone()));
     let all: u32 = WEIGHTS.iter().zip(data.clone()).map(|(weight, _)| weight).sum();
@@ -215,7 +214,7 @@ pub fn behind(parity: u32, data: impl Iterator<Item = u32> + Clone) -> Behind {
     }
 }
 
-/// What the checksums of an array begin with.
+/// The array-specific part of checksums.
 #[derive(Clone, Copy, Debug)]
 pub struct Seed {
     array: u32,
@@ -242,7 +241,7 @@ impl Seed {
     }
 }
 
-/// The page with the entry of a block, and which one it is there.
+/// The page with a block's entry, and the entry's index in it.
 pub const fn place(block: u64) -> (u64, usize) {
     (block / PAGE_ENTRIES, (block % PAGE_ENTRIES) as usize)
 }

@@ -1,7 +1,7 @@
-//! What all headers of ours have in common: 4 KiB that begin with magic, version and checksum, and
-//! hold zeros wherever a later version may put something.
+//! The common frame of our headers: 4 KiB that begin with magic, version and checksum, with zeros
+//! in all space for later versions.
 //!
-//! Never judges what the fields between say: that is the business of each header.
+//! Never interprets the fields between: that is the business of each header.
 
 use super::HEADER_BYTES;
 use crate::md::Crc32c;
@@ -9,7 +9,7 @@ use crate::md::field::{Fault, Field, ParseError};
 
 /// The frame of one kind of header.
 pub(super) struct Frame {
-    /// What it is, for people.
+    /// Its name for people.
     pub(super) structure: &'static str,
     pub(super) magic: u64,
     pub(super) version: u32,
@@ -51,7 +51,7 @@ impl Frame {
         Ok(bytes)
     }
 
-    /// Puts the frame around a header whose fields are written.
+    /// Adds the frame to a header whose fields are written.
     pub(super) fn close(&self, bytes: &mut [u8], crc32c: Crc32c) {
         let [magic, version, ..] = self.fields else { unreachable!("a frame's table") };
         magic.put(bytes, self.magic);
@@ -66,7 +66,7 @@ impl Frame {
         crc.put(bytes, checksum);
     }
 
-    /// What comes after the table.
+    /// The bytes after the table.
     fn rest(&self) -> Field {
         let offset = self.fields.iter().map(|field| field.offset + field.size).max().unwrap_or(0);
         Field { name: "rest", offset, size: HEADER_BYTES as usize - offset }

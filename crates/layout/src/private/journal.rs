@@ -1,8 +1,7 @@
-//! The journal on a device of its own: the header of that device, and what the members' headers say
-//! of it.
+//! The journal device: its header, and its fields in the members' headers.
 //!
-//! Owns what lies where on the device, and which session of the array its log is of. What is logged
-//! there has the form of the members' logs ([`super::log`]), zones and all.
+//! Owns the places on the device, and the session of its log. The records have the format of the
+//! members' logs ([`super::log`]), including zones.
 //!
 //! ```text
 //!   0      4096     8192     12288
@@ -13,7 +12,7 @@
 //! need, and is durable before any member names it. So whichever session the members name, its
 //! header stands. The log counts if the members name this device and this session.
 //!
-//! Invariant: what [`JournalHeader::parse`] accepts, [`JournalHeader::print`] gives back.
+//! Invariant: [`JournalHeader::print`] reproduces the bytes that [`JournalHeader::parse`] accepted.
 
 use alloc::string::String;
 use alloc::vec;
@@ -50,7 +49,7 @@ pub const LOG_START: u64 = 12288;
 /// The least that a journal device must have.
 pub const LEAST_BYTES: u64 = LOG_START + NEW_LOG_BYTES;
 
-/// What the device begins with, at [`COPIES`].
+/// The header of the device, at [`COPIES`].
 pub const MAGIC_BYTES: &[u8; 8] = b"Pjournal";
 const FRAME: Frame = Frame {
     structure: STRUCTURE,
@@ -60,7 +59,7 @@ const FRAME: Frame = Frame {
 };
 const STRUCTURE: &str = "journal device";
 
-/// Where the log lies on a device of so many bytes; `None` if it is too small.
+/// The place of the log on a device of this size; `None` if it is too small.
 pub const fn log_of(device_bytes: u64) -> Option<Range<u64>> {
     if device_bytes < LEAST_BYTES {
         return None;
@@ -146,7 +145,7 @@ impl JournalHeader {
     }
 }
 
-/// What a device was last called, for people: at most 128 bytes, padded with zeros.
+/// The device's last path, for people: at most 128 bytes, padded with zeros.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct DeviceName(pub [u8; 128]);
 
@@ -164,7 +163,7 @@ impl DeviceName {
     }
 }
 
-/// The name as text; what is not printable is escaped, since it comes from a disk.
+/// The name as text; unprintable bytes are escaped, because it comes from a disk.
 impl fmt::Display for DeviceName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let length = self.0.iter().position(|&byte| byte == 0).unwrap_or(self.0.len());
@@ -185,7 +184,7 @@ impl fmt::Debug for DeviceName {
     }
 }
 
-/// What an array's journal device is to it.
+/// The state of an array's journal device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JournalUse {
     /// The log of this run lies on the members: the device was not there when it began.
@@ -196,14 +195,14 @@ pub enum JournalUse {
     GivenUp,
 }
 
-/// What a member's header says of the array's journal device.
+/// A member header's fields on the array's journal device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct JournalNote {
     /// The device.
     pub uuid: Uuid,
-    /// What it was last called.
+    /// Its last path.
     pub name: DeviceName,
-    /// What it is to the array.
+    /// Its state.
     pub used: JournalUse,
 }
 

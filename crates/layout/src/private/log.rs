@@ -1,13 +1,13 @@
-//! The intent log: what was being written to which rows, and what is needed to make them right.
+//! The intent log: the rows being written, and the data needed to replay them.
 //!
 //! Owns the form of a batch of records. Never writes a log, never replays one.
 //!
 //! # Why
 //!
 //! A partial write changes data and parity of a row on different members. A crash in between leaves
-//! parity that belongs to no data (the *write hole*): if a member is lost then, what it held in the
-//! row, though nobody wrote it, comes out wrong. So before data and parity go out, each parity
-//! member logs its part of the row's syndrome *without* the blocks that are being written:
+//! parity that matches no version of the data (the *write hole*): if a member is then lost, its
+//! block in the row is wrong, although nobody wrote it. So before data and parity are written, each
+//! parity member logs its part of the row's syndrome *without* the blocks being written:
 //!
 //! ```text
 //!   row      D0    D1    D2    D3     P           Q              D1 is being written
@@ -16,14 +16,13 @@
 //!   on Q's member:  q′ = g⁰·D0 ⊕ g²·D2 ⊕ g³·D3
 //! ```
 //!
-//! From p′ and q′ the untouched blocks of any two lost members can be computed, whichever of the
-//! writes arrived; then parity is computed anew. md's partial parity log does the same with P
-//! alone (`drivers/md/raid5-ppl.c`); with Q as well it holds for RAID 6. Where several blocks of a
-//! row change, or a member is missing, the record also holds CRCs of the new blocks: a lost one
-//! that was being written is recovered only if it comes out as it was to be. Where the array keeps
-//! checksums, each check comes with the block's old entry of the table: after a crash the block has
-//! one of the two, and the table, which is written later, whichever it has. What is written to a
-//! slot that has no member is logged itself: it has no other place than parity.
+//! From p′ and q′ the unwritten blocks of any two lost members can be computed, whichever writes
+//! arrived; then parity is recomputed. md's partial parity log does the same with P alone
+//! (`drivers/md/raid5-ppl.c`); Q extends it to RAID 6. If several blocks of a row change, or a
+//! member is missing, the record also holds CRCs of the new blocks: a lost written block is
+//! recovered only if it matches. In arrays with checksums each check comes with the block's old
+//! table entry: after a crash the block matches one of the two, and the table, written later, may
+//! hold either. Data for a slot without a member is logged itself: its only other place is parity.
 //!
 //! # Form
 //!
@@ -38,10 +37,10 @@
 //! Records name data indices in a mask. Its width is the batch's [`Form`]: arrays with at most 64
 //! data slots write the narrow form, larger ones the wide form. Both forms are read.
 //!
-//! A batch is one write on each member that has a part in it. It names the batch before it on the
-//! same member, the oldest one that still matters (*tail*), and the newest one that was durable
-//! everywhere when it was written: so a reader can tell a batch that is damaged from one that was
-//! never finished.
+//! A batch is one write on each member that has a part in it. It names its predecessor on the same
+//! member, the oldest batch that still matters (*tail*), and the newest one that was durable
+//! everywhere when it was written. So a reader can distinguish a damaged batch from an incomplete
+//! one.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -107,7 +106,7 @@ impl Form {
     /// The form that an array with this many data slots writes.
     ///
     /// # Panics
-    /// If no form has so many indices.
+    /// If no form has this many indices.
     pub const fn of(data_count: usize) -> Form {
         assert!(data_count <= Form::Wide.indices() as usize, "more data slots than a log can name");
         if data_count <= Form::Narrow.indices() as usize { Form::Narrow } else { Form::Wide }
@@ -144,14 +143,14 @@ impl Form {
 
 const _: () = assert!(crate::MAX_SLOTS <= Form::Wide.indices() as usize);
 
-/// What a batch says of itself.
+/// The header of a batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BatchHeader {
     /// Of the member, since it was taken into service: [`super::LogShape::session`].
     pub session: u64,
     /// Counts the batches of a zone, from 1.
     pub sequence: u64,
-    /// The oldest batch of the zone that may still matter: of older ones everything is durable.
+    /// The oldest batch of the zone that may still matter: all rows of older ones are durable.
     pub tail: u64,
     /// This batch and all older ones were on all their members when this one was written.
     pub durable: u64,
@@ -185,7 +184,7 @@ pub struct Record {
     pub first: u16,
     /// How many data indices are written.
     pub count: u16,
-    /// Whose member this record lies on.
+    /// The member with this record.
     pub syndrome: Syndrome,
     /// The other parity member has one too, of the same batch: without it the write never began.
     pub paired: bool,
@@ -200,8 +199,8 @@ pub struct Record {
     pub logged: u128,
     /// The new data is zeros.
     pub zeros: bool,
-    /// Changes of membership since the array was started. A member whose log began after so many
-    /// of them ([`super::LogShape::since`]) was not there to get this record.
+    /// Number of membership changes since the start. A member whose log began after that many
+    /// changes ([`super::LogShape::since`]) was not present to get this record.
     pub epoch: u32,
 }
 
@@ -215,7 +214,7 @@ const FLAGS: u32 =
     FLAG_Q | FLAG_PARTIAL | FLAG_CHECKED | FLAG_ZEROS | FLAG_PAIRED | FLAG_CHECKSUMMED;
 
 impl Record {
-    /// Whole stripes, `first..first + count`, with so much data become zeros.
+    /// Whole stripes, `first..first + count`, with this much data become zeros.
     pub const fn of_zeros(first: u64, count: u32, chunk_bytes: u64, data_count: u16) -> Record {
         Record {
             stripe: first,
@@ -282,7 +281,7 @@ impl Record {
         usize::from(self.first)..usize::from(self.first) + usize::from(self.count)
     }
 
-    /// The data indices whose new data follows, in their order.
+    /// The data indices whose new data follows, in order.
     pub fn logged_indices(&self) -> impl Iterator<Item = usize> + use<> {
         let logged = self.logged;
         (0..u128::BITS as usize).filter(move |index| logged >> index & 1 == 1)
@@ -358,7 +357,7 @@ impl Record {
     }
 }
 
-/// Bytes of header, records and checks of a batch, padded to a sector: what follows begins there.
+/// Bytes of header, records and checks of a batch, padded to a sector: the payload begins there.
 pub const fn head_bytes(form: Form, records: usize, checks: usize) -> usize {
     (words_at(form, records) + checks * CHECK_SIZE).next_multiple_of(SECTOR as usize)
 }
@@ -380,14 +379,14 @@ pub fn put_record(form: Form, head: &mut [u8], index: usize, record: &Record) {
 }
 
 /// Puts check `index`, or another word (counted over all records of the batch), into the head of a
-/// batch of so many records.
+/// batch of this many records.
 pub fn put_check(form: Form, head: &mut [u8], records: usize, index: usize, check: u32) {
     let at = words_at(form, records) + index * CHECK_SIZE;
     head[at..at + CHECK_SIZE].copy_from_slice(&check.to_le_bytes());
 }
 
-/// Puts the header into the head of a batch, when everything else of it is there. `payload` is what
-/// follows the head.
+/// Puts the header into the head of a batch, after all other parts. `payload` is the part after the
+/// head.
 pub fn seal<'a>(
     form: Form,
     head: &mut [u8],
@@ -416,22 +415,22 @@ pub fn seal<'a>(
 pub struct Batch {
     /// Its format version.
     pub form: Form,
-    /// What it says of itself.
+    /// Its header.
     pub header: BatchHeader,
-    /// Its bytes, without what pads it to [`BATCH_ALIGNMENT`].
+    /// Its bytes, without the padding to [`BATCH_ALIGNMENT`].
     pub bytes: u64,
     /// Its records.
     pub entries: Vec<Entry>,
 }
 
-/// A record with what belongs to it. Ranges are bytes from the start of the batch.
+/// A record with its data. Ranges are bytes from the start of the batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// The record.
     pub record: Record,
     /// Checks of the new data, index by index, block by block; empty where there are none.
     pub checks: Vec<u32>,
-    /// For each check, what the checksum table had for the block; empty without checksums.
+    /// For each check, the checksum table's old entry; empty without checksums.
     pub olds: Vec<ChecksumEntry>,
     /// The partial syndrome; empty where it is zero.
     pub syndrome: Range<usize>,
@@ -440,8 +439,8 @@ pub struct Entry {
 }
 
 impl Batch {
-    /// The bytes that a batch takes up, from its first 4096 bytes alone, if these begin one of this
-    /// session. What follows may be damaged: [`Batch::parse`] says.
+    /// The length of a batch, from its first 4096 bytes alone, if these begin one of this session.
+    /// The rest may be damaged: [`Batch::parse`] checks it.
     pub fn bytes_of(start: &[u8], session: u64) -> Option<u64> {
         let is_one = start.len() >= HEADER_BYTES
             && Form::read(start).is_some()

@@ -1,4 +1,4 @@
-//! The header against broken bytes, and against everybody else who may have written the superblock.
+//! The header against broken bytes, and against other writers of the superblock.
 
 use super::*;
 use crate::md::superblock::Device;
@@ -107,7 +107,7 @@ fn a_flipped_byte_with_a_right_checksum_is_an_error_or_a_difference() {
     }
 }
 
-/// What changes a superblock, and what that makes of the header.
+/// A change of a superblock, and its effect on the header.
 type Change = (Mismatch, fn(&mut Superblock));
 
 #[test]

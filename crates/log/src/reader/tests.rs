@@ -1,4 +1,4 @@
-//! What `batch` writes, read back; and what is missing in it.
+//! The output of `batch` read back, also with parts missing.
 
 use io::{Completions, Pool};
 use layout::geometry::Shape;
@@ -58,7 +58,7 @@ fn written(geometry: &Geometry, rows: &[(u64, usize)]) -> Vec<u8> {
     zone
 }
 
-/// What the reader says of that zone: start, data index and partial parity (all its bytes are the
+/// The reader's result for that zone: start, data index and partial parity (all its bytes are the
 /// same) of torn rows.
 fn read(geometry: &Geometry, zone: &[u8]) -> Result<Vec<(u64, usize, u8)>, String> {
     let slot = geometry.stripe(Stripe(0)).p();

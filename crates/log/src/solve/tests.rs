@@ -1,4 +1,4 @@
-//! Every way in which a row can be cut and members be lost, for small rows; and the count of them.
+//! Every way in which small rows can be torn and members lost, with their number.
 
 use layout::geometry::Shape;
 use layout::private::log::Syndrome;
@@ -45,7 +45,7 @@ impl Story {
         let old: Vec<_> = (0..data).map(|index| block(index, false)).collect();
         let is_new = |index: usize| (first..first + count).contains(&index);
         let new: Vec<_> = (0..data).map(|index| block(index, is_new(index))).collect();
-        // The syndromes of what stays, as if what is written were zeros.
+        // The syndromes of the unwritten blocks, with zeros for the written ones.
         let kept = |index: usize| if is_new(index) { vec![0; LEN] } else { old[index].clone() };
         let (p, q) = syndromes(&map, &(0..data).map(kept).collect::<Vec<_>>());
         let record = Record {
@@ -80,9 +80,9 @@ impl Story {
         Story { map, torn_row, old, new, parities }
     }
 
-    /// Which writes have landed: bit i data block first + i, then P, then Q. Which members are
-    /// lost: bits in the order data, P, Q. Gives (untouched blocks wrong, written ones garbage,
-    /// written ones given up).
+    /// Plays one case. `landed` is the set of completed writes: bit i for data block first + i,
+    /// then P, then Q. `lost` is the set of lost members in the order data, P, Q. Returns
+    /// (untouched blocks wrong, written ones garbage, written ones recorded as lost).
     fn play(&self, landed: usize, lost: usize) -> (usize, usize, usize) {
         let data = self.old.len();
         let (first, count) =
@@ -123,7 +123,7 @@ impl Story {
     }
 }
 
-/// All stories of a level: how many there are, and the checksum of what came of them.
+/// All cases of a level: their number, and the checksum of their results.
 fn enumerate(level: Level, most: usize, checked: bool) -> (usize, (usize, usize, usize)) {
     let (mut cases, mut checksum) = (0, (0, 0, 0));
     let parities = if level == Level::Raid6 { 2 } else { 1 };

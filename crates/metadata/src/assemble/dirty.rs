@@ -1,7 +1,7 @@
-//! What must be synced, and whether a dirty array may be started.
+//! The ranges to resync, and the decision whether a dirty array may be started.
 //!
-//! Owns the reading of bitmaps. Their copies are merged: a bit that any copy has counts, since a
-//! bit too many only costs time.
+//! Owns the reading of bitmaps. Their copies are merged: a bit set in any copy counts, since a
+//! needless bit only costs time.
 
 use std::collections::BTreeMap;
 
@@ -24,25 +24,25 @@ use crate::commit::record::{Record, bitmap_range};
 use crate::create::FIRST_EVENT;
 use crate::error::Result;
 
-/// Features of an array that has a bitmap, or something in its place.
+/// Features of arrays with a bitmap or a substitute for it.
 const HAVE_BITMAP: Features = Features(Features::BITMAP.0 | Features::ANY_PPL.0);
 
-/// What the members hold, and what of it is unverified.
+/// The members' records and bits, and the unsynced ranges.
 pub(super) struct Loaded {
     pub(super) records: BTreeMap<MemberId, Record>,
     pub(super) bits: Option<Bits>,
     pub(super) unsynced: RangeSet,
     pub(super) notes: Vec<Note>,
-    /// The array's bitmap is of a kind that cannot be kept up.
+    /// The array's bitmap is of an unsupported kind.
     foreign_bitmap: Option<&'static str>,
 }
 
 /// A member's copy of the bitmap.
 enum Copy {
     Good(Bits),
-    /// Nothing to rely on, and why.
+    /// Not usable, with the reason.
     Bad(String),
-    /// A kind that is known and not supported.
+    /// A known but unsupported kind.
     Foreign(&'static str),
 }
 
@@ -74,7 +74,7 @@ pub(super) async fn load(
             !replacement && assigned.configuration.slots[slot.index()].recovered.is_none()
         });
         match copy {
-            // What a spare or a member in rebuild has is not kept up, or not yet.
+            // The bitmap of a spare or a member in rebuild is not maintained, or not yet.
             Some(Copy::Good(bits)) if in_sync => copies.push((id, bits)),
             Some(Copy::Bad(why)) if in_sync => remark(format!("its bitmap is not used: {why}")),
             Some(Copy::Foreign(why)) => loaded.foreign_bitmap = Some(why),
@@ -87,8 +87,7 @@ pub(super) async fn load(
     loaded
 }
 
-/// Reads a member's bitmap, or what is in its place; `None` if the array has none, or none that
-/// Parapet looks at.
+/// Reads a member's bitmap or its substitute; `None` if the array has none that Parapet supports.
 async fn read_bitmap(reach: &MemberIo, found: &MemberProbe, geometry: &Geometry) -> Option<Copy> {
     let superblock = &found.superblock;
     if !superblock.features.intersects(HAVE_BITMAP) || found.format == Format::Md090 {
@@ -129,7 +128,7 @@ async fn read_bitmap(reach: &MemberIo, found: &MemberProbe, geometry: &Geometry)
     Some(Copy::Bad(bad))
 }
 
-/// True if the private area of this member counts.
+/// True if the private area of this member is valid.
 async fn is_ours(reach: &MemberIo, found: &MemberProbe) -> bool {
     let Some(bounds) = found.map.private.clone() else { return false };
     let copies = reach.read(&*found.disk, bounds.start..bounds.start + HEADERS_BYTES).await;
@@ -139,7 +138,7 @@ async fn is_ours(reach: &MemberIo, found: &MemberProbe) -> bool {
 }
 
 impl Loaded {
-    /// Makes one bitmap of all copies. If there is no good one, a new one with every bit set.
+    /// Merges all copies into one bitmap. Without a good copy it is a new one with every bit set.
     fn merge(&mut self, copies: Vec<(MemberId, Bits)>, members: &Members, geometry: &Geometry) {
         let superblock = &members.latest().superblock;
         let wanted = superblock.features.intersects(HAVE_BITMAP)
@@ -149,7 +148,7 @@ impl Loaded {
         if !wanted {
             return;
         }
-        // The freshest member's header; a copy with other chunks does not count.
+        // The freshest member's header; copies with another chunk size are ignored.
         let freshest = copies.iter().max_by_key(|(_, bits)| bits.header().events);
         let Some((_, freshest)) = freshest else {
             self.bits = new_bitmap(&self.records, members, geometry);
@@ -172,7 +171,7 @@ impl Loaded {
         self.bits = Some(merged);
     }
 
-    /// From where on, and by the bitmap where, something is to be synced.
+    /// Finds the ranges to resync, from the superblock and the bitmap.
     fn find_unsynced(&mut self, members: &Members, geometry: &Geometry) {
         let superblock = &members.latest().superblock;
         if superblock.is_clean() || geometry.family() == Family::Plain {
@@ -193,20 +192,20 @@ impl Loaded {
         let ours = Tag::of(superblock.utime).is_some();
         let cause = match (superblock.events, superblock.resync_offset) {
             (..=FIRST_EVENT, _) if ours => Cause::New,
-            // While anything is written, md and we say 0.
+            // While writes are in flight, md and Parapet write 0.
             (_, 0) => Cause::Crash,
             _ => Cause::Unfinished,
         };
         self.notes.push(Note::Unsynced { bytes: self.unsynced.bytes(), cause });
     }
 
-    /// A torn write may have reached a member and not its replacement: the copy counts up to there
-    /// only. Otherwise data read from the member would change when the replacement takes its slot.
-    /// Without redundancy nothing records what was being written, or whether there was a crash:
-    /// nothing of the copy counts.
+    /// Shortens copies after a crash to the part before the first dirty range, because a torn write
+    /// may have reached a member but not its replacement. Otherwise data read from the member would
+    /// change when the replacement takes its slot. Without redundancy neither writes nor a crash
+    /// are recorded, so nothing of the copy is trusted.
     ///
-    /// `dirty` is all that was being written: also where there is nothing to sync, since the log
-    /// has it. Of rows whose parity is lost the log has nothing. True if one says more than counts.
+    /// `dirty` covers all interrupted writes, even those that the log can replay: the log has no
+    /// records of rows with lost parity. True if a copy was shortened.
     pub(super) fn shorten_copies(
         dirty: &RangeSet,
         assigned: &mut Assigned,
@@ -229,7 +228,8 @@ impl Loaded {
         shortened
     }
 
-    /// Refuses what would return wrong data, and takes over what the bitmap forbids to write.
+    /// Refuses an array that would return wrong data. Makes it read-only if its bitmap is
+    /// unsupported.
     pub(super) fn permit(
         &mut self,
         members: &Members,
@@ -253,9 +253,9 @@ impl Loaded {
         let parity = geometry.family() == Family::Parity;
         if parity && !self.unsynced.is_empty() && intents.consistency.closes_hole() {
             match &intents.torn_rows {
-                // Nothing is resolved where nothing may be written.
+                // A read-only array replays nothing.
                 Ok(_) if assigned.read_only_reason.is_some() => {}
-                // All that may disagree is in the log, and nothing can be compared now.
+                // The log covers all unsynced ranges, and a degraded array cannot compare.
                 Ok(_) if degraded && !intents.unverified => self.unsynced = RangeSet::new(),
                 Ok(_) => {}
                 Err(why) => self.notes.push(Note::LogUnusable { why: why.clone() }),
@@ -291,7 +291,7 @@ impl Loaded {
     }
 }
 
-/// A bitmap with every bit set, in place of one that is lost.
+/// A bitmap with every bit set, to replace a lost one.
 pub(super) fn new_bitmap(
     records: &BTreeMap<MemberId, Record>,
     members: &Members,

@@ -1,7 +1,7 @@
-//! Which of the disks make up one array, and which of them count.
+//! Groups disks into one array, and decides which of its members are usable.
 //!
-//! Owns the refusals that need more than one superblock: two arrays, duplicates, two histories,
-//! other shapes, features that Parapet does not run.
+//! Owns the refusals that need more than one superblock: two arrays, duplicates, split brain,
+//! differing shapes, features that Parapet does not run.
 
 use layout::md::Superblock;
 use layout::md::superblock::Role;
@@ -12,7 +12,7 @@ use crate::assemble::roles::{Divergence, Lapse, Standing};
 use crate::assemble::{Note, Options, is_called, list, refuse, roles, shape, with_reasons};
 use crate::error::Result;
 
-/// Members of one array, with what each counts for.
+/// Members of one array, with the standing of each.
 pub(super) struct Members {
     pub(super) probes: Vec<MemberProbe>,
     pub(super) standings: Vec<Standing>,
@@ -21,27 +21,27 @@ pub(super) struct Members {
 }
 
 impl Members {
-    /// The member whose superblock is trusted.
+    /// The member with the trusted superblock.
     pub(super) fn latest(&self) -> &MemberProbe {
         &self.probes[self.freshest]
     }
 
-    /// The members that count, each with its standing.
+    /// The members that are not stale, each with its standing.
     pub(super) fn counted(&self) -> impl Iterator<Item = (usize, &MemberProbe, Standing)> {
         let all = self.probes.iter().zip(&self.standings).enumerate();
         all.filter(|(_, (_, standing))| !matches!(standing, Standing::Stale(_)))
             .map(|(index, (probe, &standing))| (index, probe, standing))
     }
 
-    /// A member that counts does not any more: it stays in the list as stale, with the reason.
+    /// Marks a member as stale, with the reason.
     pub(super) fn lapse(&mut self, index: usize, lapse: Lapse) {
         assert_ne!(index, self.freshest, "the member that is trusted is not stale");
         self.standings[index] = Standing::Stale(lapse);
         self.notes.push(stale(&self.probes[index], self.latest(), lapse));
     }
 
-    /// Leaves out a member that counts. Not if nobody else has the latest superblock: what that one
-    /// says of the others would be forgotten.
+    /// Leaves out a member. Refused if no other member has the latest superblock, because its
+    /// claims about the others would be lost.
     pub(super) fn leave_out(&mut self, id: MemberId, why: &str) -> bool {
         let latest = self.latest().superblock.events;
         let is_meant = |found: &MemberProbe| MemberId(found.superblock.device.number) == id;
@@ -59,19 +59,19 @@ impl Members {
     }
 }
 
-/// The probes of the one array that is meant.
+/// The probes of the selected array.
 pub(super) struct Chosen {
     probes: Vec<MemberProbe>,
     notes: Vec<Note>,
 }
 
-/// Finds the one array.
+/// Selects the one array.
 pub(super) fn choose(
     mut probes: Vec<MemberProbe>,
     rejects: Vec<(String, Reject)>,
     options: &Options,
 ) -> Result<Chosen> {
-    // Whoever names a disk wants to know what is wrong with it; a scan has sorted out strangers.
+    // Named disks get a note with their problem; a scan has already removed foreign disks.
     let unusable = |(name, why): (String, Reject)| Note::Unusable { name, why: why.to_string() };
     let notes: Vec<Note> = rejects.into_iter().map(unusable).collect();
     probes.retain(|found| {
@@ -173,7 +173,7 @@ fn stale(found: &MemberProbe, latest: &MemberProbe, lapse: Lapse) -> Note {
     }
 }
 
-/// Both sides' story.
+/// The history of each side, as text.
 fn tell(probes: &[MemberProbe], divergence: &Divergence) -> String {
     let names = |side: &[usize]| list(side.iter().map(|&index| probes[index].name.as_str()));
     let story = |side: &[usize], others: &[usize]| {

@@ -1,10 +1,10 @@
-//! What the members' private areas say: how the array stands against the write hole, and which rows
-//! a crash may have cut.
+//! Reads the members' private areas: the crash-consistency policy, and the rows that a crash may
+//! have torn.
 //!
-//! Owns the reading of headers, and the decision whether a log can be trusted: every member that
-//! holds a slot must have a header that goes with its superblock, and a log without a gap
-//! ([`logs`]). Otherwise somebody else has run the array, or something is damaged, and md's rules
-//! are all there is. Never writes.
+//! Owns the reading of headers, and the decision whether the log is trusted. Every member with a
+//! slot must have a header that matches its superblock, and a log without a gap ([`logs`]).
+//! Otherwise another program has run the array, or something is damaged, and only md's rules apply.
+//! Never writes.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -29,43 +29,45 @@ use crate::commit::member_io::{MemberIo, all};
 use crate::commit::private::Zones;
 use crate::commit::record;
 
-/// What the private areas say.
+/// The contents of the private areas.
 pub(crate) struct Intents {
-    /// How the array stands against the write hole, by the user's choice.
+    /// The crash-consistency policy that the user chose.
     pub(crate) consistency: Consistency,
-    /// The history that its members share; all zeros if they tell none.
+    /// The history identity that the members share; all zeros without one.
     pub(crate) history_id: Uuid,
-    /// Its members have headers, which must be kept up.
+    /// The members have headers, which must be maintained.
     pub(crate) kept: bool,
-    /// Rows that may be cut, if the log can be trusted; else why not.
+    /// Rows that may be torn, or the reason why the log is not trusted.
     pub(crate) torn_rows: Result<Vec<TornRow>, String>,
-    /// The member that is the reason why not: the others' logs may be trusted without it.
+    /// The member that makes the log untrusted: the others' logs may be trusted without it.
     pub(crate) unheard: Option<MemberId>,
-    /// What the log says of the checksums of blocks.
+    /// The checksums of blocks in the log.
     pub(crate) expected: Expected,
-    /// Where the checksums cease to count, if the array keeps any; 0 if somebody else has run it.
+    /// The start of the range without valid checksums, if the array keeps any; 0 if another program
+    /// has run it.
     pub(crate) checksums_from: Option<u64>,
     /// See [`layout::private::PrivateHeader::checksums_torn`].
     pub(crate) checksums_torn: bool,
-    /// Before this session there was doubt already that a log cannot remove.
+    /// Some ranges were unverified before this session, and no log can verify them.
     pub(crate) unverified: bool,
-    /// Array ranges that are lost though no member's block is bad.
+    /// Lost array ranges, apart from the members' bad blocks.
     pub(crate) bad: RangeSet,
-    /// The array's journal device, as the members' headers say.
+    /// The array's journal device, by the members' headers.
     pub(crate) journal: Option<JournalNote>,
-    /// How the logs are divided that were looked at, and of each member's what it is: until they
-    /// are resolved, headers go on saying so.
+    /// The zones of the logs that were read, and the shape of each member's log. Headers keep these
+    /// values until the logs are replayed.
     pub(crate) zones: Zones,
     shapes: BTreeMap<MemberId, LogShape>,
 }
 
 impl Intents {
-    /// True if the log says of all that was being written at the crash how it can be made right.
+    /// True if the log can repair every write that was interrupted by the crash.
     pub(super) fn can_resolve(&self) -> bool {
         self.torn_rows.is_ok() && !self.unverified
     }
 
-    /// The records, each with the session of its log, and since when it is in that.
+    /// Adds the session of its log to each record, and the epoch in which the member joined that
+    /// session.
     pub(super) fn with_sessions(
         &self,
         mut records: BTreeMap<MemberId, record::Record>,
@@ -79,7 +81,7 @@ impl Intents {
     }
 }
 
-/// Reads headers, and the log if the array was not shut down in order.
+/// Reads headers, and after a crash also the log.
 pub(super) async fn load(
     reach: &MemberIo,
     members: &Members,
@@ -123,8 +125,8 @@ pub(super) async fn load(
         return intents;
     }
     let Some(mut logs) = logs_of(&headers, configuration, &mut intents) else { return intents };
-    // A session begins with a commit, before anything is logged and after all of the one before is
-    // resolved. Who missed that commit has nothing to tell.
+    // A session begins with a commit, before anything is logged and after the previous one was
+    // replayed. A member that missed that commit has no records of the session.
     let newest = logs.iter().max_by_key(|(_, _, header)| header.events);
     if newest.is_none_or(|(_, _, header)| header.log.session == 0) {
         intents.torn_rows = Err("nothing was logged yet".to_string());
@@ -149,8 +151,8 @@ pub(super) async fn load(
     intents
 }
 
-/// The header that is in force: one that goes with its superblock, for another may be of a change
-/// that never took place.
+/// The header in force: it must match its superblock, because another one may belong to a commit
+/// that never completed.
 fn in_force<'a>(headers: &'a [(&MemberProbe, Header)]) -> Option<&'a PrivateHeader> {
     let valid = headers.iter().filter_map(|(_, header)| header.valid.as_ref());
     let latest = headers.iter().filter_map(|(_, header)| header.latest.as_ref());
@@ -158,10 +160,10 @@ fn in_force<'a>(headers: &'a [(&MemberProbe, Header)]) -> Option<&'a PrivateHead
     newest.or_else(|| latest.max_by_key(|header| header.events))
 }
 
-/// Where the log lies of members that have the last session: on these, or on the journal device.
+/// The logs of members in the last session: on these members, or on the journal device.
 ///
 /// # Errors
-/// Why the device has none.
+/// The reason why the device has no such log.
 fn logs_to_read<'a>(
     members: Vec<(&'a MemberProbe, Slot, &PrivateHeader)>,
     journals: &'a Journals,
@@ -177,7 +179,8 @@ fn logs_to_read<'a>(
     }
 }
 
-/// The members whose logs are to be read; `None`, and why, if one that must count does not.
+/// The members with logs to read; `None`, with the reason in `intents`, if a required one is
+/// invalid.
 fn logs_of<'a>(
     headers: &'a [(&'a MemberProbe, Header)],
     configuration: &Configuration,
@@ -188,15 +191,15 @@ fn logs_of<'a>(
         let id = MemberId(found.superblock.device.number);
         let Some((slot, _)) = configuration.slot_of(id) else { continue };
         if !matches!(found.superblock.own_role(), Role::Slot(_)) {
-            // It was a spare until a commit that it has missed: nothing of it counts yet.
+            // A spare until a commit that it has missed: its contents are not valid yet.
             continue;
         }
         let foreign = header.latest.as_ref().filter(|_| broken(Broken::ForeignLog));
         let Some(valid) = header.valid.as_ref().or(foreign) else {
             let name = &found.name;
             intents.torn_rows = Err(format!("the private area of {name} {}", header.trouble()));
-            // Who runs an array writes to all its members: where the freshest is ours, it is only
-            // this one that is damaged.
+            // A program that runs an array writes to all its members. If the freshest one is ours,
+            // only this one is damaged.
             let damaged = header.error.is_some() || is_ours(headers);
             intents.unheard = damaged.then_some(id);
             return None;
@@ -208,16 +211,16 @@ fn logs_of<'a>(
     Some(logs)
 }
 
-/// The freshest superblock is one that this engine wrote: a header goes with it.
+/// True if Parapet wrote the freshest superblock: it has a matching header.
 fn is_ours(headers: &[(&MemberProbe, Header)]) -> bool {
     let freshest = headers.iter().map(|(found, _)| found.superblock.events).max();
     let mut valid = headers.iter().filter(|(_, header)| header.valid.is_some());
     valid.any(|(found, _)| Some(found.superblock.events) == freshest)
 }
 
-/// Every member that has a slot has a header that goes with its superblock. One that was a spare
-/// until a commit that it has missed has none yet; what one that cannot be read would say, the
-/// others say as well.
+/// True if every member with a slot has a header that matches its superblock. A spare that missed
+/// the commit with its slot has none yet. An unreadable header is ignored, because the others hold
+/// the same values.
 fn all_valid(headers: &[(&MemberProbe, Header)], configuration: &Configuration) -> bool {
     let sits = |found: &MemberProbe| {
         let id = MemberId(found.superblock.device.number);
@@ -228,7 +231,7 @@ fn all_valid(headers: &[(&MemberProbe, Header)], configuration: &Configuration) 
     valid.peek().is_some() && valid.all(|valid| valid)
 }
 
-/// There was doubt before the session that md's log is of, which it cannot remove.
+/// True if ranges were unverified before the session of md's log, which cannot verify them.
 fn never_in_sync(
     headers: &[(&MemberProbe, Header)],
     assigned: &Assigned,
@@ -238,7 +241,7 @@ fn never_in_sync(
         let id = MemberId(found.superblock.device.number);
         assigned.configuration.slot_of(id).is_some()
     };
-    // Where a kernel ran it, a checkpoint says that something was never in sync.
+    // After a kernel's session, a checkpoint shows that some range was never in sync.
     headers.iter().filter(|(found, _)| sits(found)).any(|(_, header)| {
         let valid = header.valid.as_ref();
         valid.map_or(superblock.resync_offset != 0, |header| header.unverified)
@@ -249,9 +252,9 @@ fn never_in_sync(
 struct Header {
     latest: Option<PrivateHeader>,
     valid: Option<PrivateHeader>,
-    /// The list of bad blocks that goes with it.
+    /// Its list of bad blocks.
     bad: Vec<Range<u64>>,
-    /// Reading it failed.
+    /// The error of reading it.
     error: Option<io::Error>,
 }
 
@@ -284,7 +287,7 @@ async fn read_header(reach: &MemberIo, found: &MemberProbe) -> Header {
             };
             let latest = private::latest(&copies, &found.superblock.set_uuid, parity::crc32c);
             match bad {
-                // It may be that which cannot be read.
+                // The unreadable copy may be the valid one.
                 Ok(bad) => {
                     let error = unread.filter(|_| valid.is_none());
                     Header { latest, valid, bad, error }
@@ -295,10 +298,10 @@ async fn read_header(reach: &MemberIo, found: &MemberProbe) -> Header {
     }
 }
 
-/// Both copies of a header, one after the other; nothing stands for one that a bad sector has cost.
+/// Both copies of a header, one after the other; a copy lost to a bad sector is left out.
 ///
 /// # Errors
-/// If neither can be read, or it is no bad sector.
+/// If neither can be read, or after an error other than a bad sector.
 async fn read_copies(
     reach: &MemberIo,
     found: &MemberProbe,
@@ -321,7 +324,7 @@ async fn read_copies(
     Ok((copies, unread))
 }
 
-/// The array's bad blocks, as a member lists them.
+/// The array's bad blocks, by one member's list.
 async fn read_bad(
     reach: &MemberIo,
     found: &MemberProbe,
@@ -333,7 +336,7 @@ async fn read_bad(
     private::bad::parse(&bytes, header.bad, parity::crc32c).ok_or_else(damaged)
 }
 
-/// What the superblock's features mean, and, as far as they leave it open, what a header says.
+/// The policy by the superblock's features, or by a header where the features leave it open.
 fn by_features(features: Features, header: Option<Consistency>) -> Consistency {
     let header = header.filter(|&policy| policy != Consistency::Ppl);
     if features.intersects(Features::ANY_PPL) {

@@ -1,5 +1,5 @@
-//! The journal device among the disks of an array: whose it is, whether its log counts, and whether
-//! it is used from now on.
+//! The journal device among the disks of an array: its array, the validity of its log, and its use
+//! from now on.
 //!
 //! Owns the rules for a device that is missing, old, of another array, or new to this one. Never
 //! writes: the first commit of the session does (`crate::commit::journal_device`).
@@ -22,24 +22,24 @@ use crate::commit::member_io::MemberIo;
 use crate::commit::{MOST_BLOCK_BYTES, Random};
 use crate::error::{Error, Result};
 
-/// A disk that is a journal device by its own account.
+/// A disk with the header of a journal device.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) name: String,
     pub(crate) disk: Rc<dyn Disk>,
-    /// Its two copies of the header, as far as they are whole.
+    /// Its two copies of the header; `None` where damaged.
     pub(crate) headers: [Option<JournalHeader>; 2],
 }
 
 impl Found {
-    /// A header of it: which does not matter where only identity is asked for, since a device that
-    /// is made a journal anew loses the other copy.
+    /// One of its headers. Either has the same identity: when a device becomes another array's
+    /// journal, the other copy is erased.
     pub(crate) fn header(&self) -> &JournalHeader {
         let [first, second] = &self.headers;
         first.as_ref().or(second.as_ref()).expect("it has one, or it would not have been found")
     }
 
-    /// Which copy is of this session.
+    /// The index of the copy for this session.
     fn copy_of(&self, session: u64) -> Option<usize> {
         let of = |header: &Option<JournalHeader>| {
             header.as_ref().is_some_and(|header| {
@@ -67,16 +67,16 @@ pub(crate) async fn look(
     Ok(any.then(|| Found { name: name.clone(), disk: Rc::clone(disk), headers }))
 }
 
-/// The journal devices among what is to be assembled.
+/// The journal devices among the candidates.
 #[derive(Default)]
 pub(super) struct Journals {
     pub(super) found: Vec<Found>,
-    /// The disk that is to become the journal, and what lies on it.
+    /// The disk that is to become the journal, and its signatures.
     pub(super) wanted: Option<(Candidate, Vec<layout::md::Signature>)>,
 }
 
 impl Journals {
-    /// Leaves out those of other arrays, as far as the array was named; else they are a mistake.
+    /// Ignores those of other arrays if the user named the array; otherwise refuses them.
     pub(super) fn choose(&mut self, set: (Uuid, Name), options: &Options) -> Result<()> {
         let named = options.uuid.is_some() || options.name.is_some();
         let ours =
@@ -94,10 +94,10 @@ impl Journals {
         Ok(())
     }
 
-    /// The log of a session, of the shape that members' headers tell, on the device that they name.
+    /// The log of the session in the members' headers, on the device that they name.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason why there is none.
     pub(super) fn log_of(
         &self,
         note: &JournalNote,
@@ -144,19 +144,19 @@ fn is_it(found: &Found, note: &JournalNote) -> bool {
     found.header().device_uuid == note.uuid
 }
 
-/// What becomes of the journal device from this session on.
+/// The journal device from this session on.
 pub(super) struct Adopted {
-    /// The device that the log will lie on.
+    /// The device for the log.
     pub(super) device: Option<Journal>,
-    /// What members' headers will say of it, while the log is theirs.
+    /// The entry for it in the members' headers, while these have the log.
     pub(super) note: Option<JournalNote>,
     pub(super) notes: Vec<Note>,
 }
 
-/// Decides what becomes of it, by policy, by what the members say, and by what the user wants.
+/// Decides about the journal device, by policy, by the members' headers and by the user's options.
 ///
 /// # Errors
-/// Refused: a device that is wanted and cannot be had.
+/// Refused: a device that the user asked for and that cannot be used.
 pub(super) fn adopt(
     journals: Journals,
     intents: &Intents,
@@ -195,7 +195,7 @@ pub(super) fn adopt(
         return none(Some(note), vec![Note::Journal { text }]);
     }
     let away = JournalNote { used: JournalUse::Away, ..note };
-    // Of several copies the one with the last session; without it they are all as good.
+    // Of several copies, the one with the last session; without that session all are equal.
     let run = intents.zones.run;
     let mut here: Vec<Found> = journals.found.into_iter().filter(|f| is_it(f, &note)).collect();
     here.sort_by_key(|found| found.copy_of(run).is_none());
@@ -212,7 +212,7 @@ pub(super) fn adopt(
     }
 }
 
-/// The device that the user wants, new to the array or not.
+/// The device that the user asked for, new to the array or not.
 fn take_wanted(
     journals: Journals,
     said: Option<JournalNote>,
@@ -240,7 +240,7 @@ fn take_wanted(
     Ok(Adopted { device: Some(taken), note, notes: Vec::new() })
 }
 
-/// The device for another session; `run` is the last one's, if it was there.
+/// The device for the next session; `run` is the last session, if the device took part in it.
 fn device(found: Found, uuid: Uuid, run: u64) -> Result<Journal> {
     let log = fit(&found.name, found.disk.limits())?;
     let last = found.copy_of(run).unwrap_or(1);
@@ -248,10 +248,10 @@ fn device(found: Found, uuid: Uuid, run: u64) -> Result<Journal> {
     Ok(Journal { copy: 1 - last, fresh: false, ..Journal::new(name, disk, log, uuid) })
 }
 
-/// Where the log lies on a disk that is to be a journal device.
+/// The place of the log on a future journal device.
 ///
 /// # Errors
-/// Refused if it cannot be one.
+/// Refused if the disk cannot be one.
 pub fn fit(name: &str, limits: Limits) -> Result<Range<u64>> {
     if limits.read_only {
         return refuse(format!("{name} cannot be the journal: it is read-only"));
@@ -272,7 +272,7 @@ pub fn fit(name: &str, limits: Limits) -> Result<Range<u64>> {
     })
 }
 
-/// What lies on the disk that is to become the journal.
+/// The signatures on the disk that is to become the journal.
 pub(super) async fn look_at_wanted(
     reach: &MemberIo,
     candidates: &[Candidate],

@@ -41,7 +41,7 @@ impl<'a> Log<'a> {
     }
 }
 
-/// Reads every log and puts together what they say.
+/// Reads every log and combines their records.
 pub(super) async fn read(
     reach: &MemberIo,
     logs: &[Log<'_>],

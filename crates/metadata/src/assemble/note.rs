@@ -1,20 +1,20 @@
-//! What a person should know about an array that was assembled.
+//! Notes for the user about an assembled array.
 
 use std::fmt;
 
 use layout::Slot;
 
-/// One thing to know.
+/// One note.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Note {
-    /// A disk is no member that can be used, and was left out.
+    /// A disk is not a usable member and was left out.
     Unusable {
         /// The disk.
         name: String,
         /// Why.
         why: String,
     },
-    /// A member was left out because the others know more than it does.
+    /// A stale member was left out.
     Stale {
         /// The disk.
         name: String,
@@ -22,9 +22,9 @@ pub enum Note {
         events: u64,
         /// The freshest superblock's.
         latest_events: u64,
-        /// Whose that is.
+        /// The disk with that.
         latest: String,
-        /// Why that means that it is stale.
+        /// The reason why the member is stale.
         why: String,
     },
     /// A slot has no member.
@@ -32,7 +32,7 @@ pub enum Note {
         /// The slot.
         slot: Slot,
     },
-    /// A member waits for a slot.
+    /// A member is a spare.
     Spare {
         /// The disk.
         name: String,
@@ -43,43 +43,43 @@ pub enum Note {
         name: String,
         /// Its slot.
         slot: Slot,
-        /// The array offset up to which it can be relied on.
+        /// The array offset up to which it is recovered.
         below: u64,
     },
-    /// A member was being made a copy of another.
+    /// A member was a replacement in progress.
     Replacing {
         /// The disk.
         name: String,
-        /// The slot that it shall take.
+        /// The slot that it is to take.
         slot: Slot,
-        /// The array offset up to which it is a copy.
+        /// The array offset up to which it is copied.
         below: u64,
     },
-    /// Something about a member that changes nothing now.
+    /// A remark about a member, without effect for now.
     Remark {
         /// The disk.
         name: String,
-        /// What.
+        /// The remark.
         text: String,
     },
     /// Parity or copies may disagree.
     Unsynced {
         /// Bytes that must be synced.
         bytes: u64,
-        /// How that came about.
+        /// The cause.
         cause: Cause,
     },
     /// The log is not on the journal device.
     Journal {
-        /// Why, and where it is.
+        /// The reason, and the place of the log.
         text: String,
     },
-    /// The intent log says nothing that could be relied on.
+    /// The intent log is not trusted.
     LogUnusable {
         /// Why.
         why: String,
     },
-    /// Checksums were kept, and are no more.
+    /// Checksums were kept until now, and are dropped.
     ChecksumsDropped {
         /// Why.
         why: String,
@@ -98,7 +98,7 @@ pub enum Cause {
 }
 
 impl Note {
-    /// True if a member that could have been there is not.
+    /// True for a member that is unusable or stale.
     pub(crate) fn is_loss(&self) -> bool {
         matches!(self, Note::Unusable { .. } | Note::Stale { .. })
     }

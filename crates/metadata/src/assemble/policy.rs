@@ -1,12 +1,11 @@
-//! Another way to stand against the write hole, for an array that exists: by the user's word, when
-//! it is assembled.
+//! Changes of the crash-consistency policy of an existing array, by the user's option at assembly.
 //!
-//! Owns what may become what, and what that changes in the records of the members. Writes nothing:
-//! bitmap, headers and superblocks follow with the first commit, in the order that every commit has
-//! (`crate::commit`). Whichever superblocks a crash in the middle of it leaves, the freshest one
-//! says whether there is a bitmap; where it says there is none, everything is synced.
+//! Owns the permitted changes, and their effect on the records of the members. Writes nothing:
+//! bitmap, headers and superblocks follow with the first commit, in the usual order
+//! (`crate::commit`). A crash in the middle may leave different superblocks. The freshest one
+//! decides whether there is a bitmap; without one, everything is resynced.
 //!
-//! What the old policy knows of a crash is used before: judged by the old, run by the new.
+//! The old policy still governs the recovery from a crash; the new one governs the next session.
 
 use std::collections::BTreeMap;
 
@@ -25,9 +24,8 @@ use crate::bitmap::{Bits, Pages};
 use crate::commit::ppl;
 use crate::error::{Error, Result};
 
-/// Refuses a change of policy while a log tells of rows that are not resolved, where
-/// superblocks alone say which log it is: a crash before they are resolved would leave them to the
-/// wrong one.
+/// Refuses a change of policy to or from PPL while the log has rows to replay. Only the superblocks
+/// identify the log then, and a crash before the replay ends would leave them with the wrong one.
 pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intents) -> Result<()> {
     let unresolved = intents.torn_rows.as_ref().is_ok_and(|torn_rows| !torn_rows.is_empty());
     if now == wanted || !unresolved || ![now, wanted].contains(&Consistency::Ppl) {
@@ -41,12 +39,12 @@ pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intent
     ))
 }
 
-/// Makes all records those of the array as its freshest superblock has it, and gives their
-/// superblocks: a crash in the middle of the commit that changed the policy leaves others, and so
-/// does a spare that was away.
+/// Aligns all records with the array's freshest superblock, and returns the old superblocks. A
+/// crash during a commit that changed the policy leaves differing ones, and so does an absent
+/// spare.
 ///
 /// # Errors
-/// Refused where a member has no room for what the others have.
+/// Refused where a member has no room for the structures of the others.
 pub(super) fn align(
     loaded: &mut Loaded,
     (members, assigned): (&Members, &Assigned),
@@ -78,11 +76,11 @@ pub(super) fn align(
     Ok(each.map(|(&id, record)| (id, record.superblock.clone())).collect())
 }
 
-/// Makes the records those of an array that keeps to `wanted`.
+/// Changes the records to the policy `wanted`.
 ///
 /// # Errors
-/// Refused where the level has no use for it, where nothing may be written, and where a member has
-/// no room for it.
+/// Refused where the level does not support it, where the array is read-only, and where a member
+/// has no room for it.
 pub(super) fn adopt(
     loaded: &mut Loaded,
     (members, assigned): (&Members, &mut Assigned),
@@ -93,7 +91,8 @@ pub(super) fn adopt(
     let unlogged = unlogged(loaded, assigned, geometry, wanted);
     assigned.notes.extend(unlogged);
     if now == wanted {
-        // It may have been made without a bitmap, or a crash in an earlier change has left it so.
+        // The array may have been created without a bitmap, or a crash in an earlier change has
+        // left it so.
         let lacks = loaded.bits.is_none() && assigned.read_only_reason.is_none();
         if asked && lacks && wanted.has_bitmap() && geometry.family() != Family::Plain {
             add_bitmap(loaded, members, assigned, geometry)?;
@@ -123,7 +122,7 @@ pub(super) fn adopt(
     if wanted == Consistency::Ppl {
         drop_features(loaded, Features::BITMAP);
         add_ppl(loaded, geometry)?;
-        // Where there is no room for its bits, everything is compared after a crash.
+        // Without room for its bits, everything is compared after a crash.
         loaded.bits = new_bits(loaded, members, assigned, geometry);
     } else if wanted == Consistency::Resync {
         drop_features(loaded, Features::BITMAP);
@@ -133,8 +132,8 @@ pub(super) fn adopt(
     check_places(loaded)
 }
 
-/// Where the private area lies follows from the superblock. On somebody else's member that can be
-/// another place once something before it is there no more, or new: nothing would be found again.
+/// The place of the private area follows from the superblock. On a member made by another program
+/// it can move when a structure before it is added or removed, and would not be found again.
 fn check_places(loaded: &Loaded) -> Result<()> {
     for record in loaded.records.values() {
         let found = ByteMap::of(&record.superblock, record.map.member_bytes);
@@ -149,8 +148,8 @@ fn check_places(loaded: &Loaded) -> Result<()> {
     Ok(())
 }
 
-/// That an array has no log, though its policy has: a member that somebody else has added has no
-/// room for it.
+/// The note about an array without a log despite its policy: a member added by another program has
+/// no room for one.
 fn unlogged(
     loaded: &Loaded,
     assigned: &Assigned,
@@ -180,14 +179,13 @@ fn check_room(loaded: &Loaded, geometry: &Geometry, wanted: Consistency) -> Resu
     Ok(())
 }
 
-/// The array ranges whose checksums do not count, and those of them that a crash has torn from
-/// their blocks; `None` if none are kept from now on. After a crash these are what it left dirty,
-/// unless the log, which has resolved all else, knows what blocks may hold: if every member that
-/// may have it is here. A member that somebody else has added may have no room for them: then none
-/// are kept any more.
+/// The array ranges without valid checksums, and the torn ones among them; `None` if none are kept
+/// from now on. After a crash the dirty ranges are torn, unless the replay of the intent log has
+/// the checksums of their blocks and every member is present. A member added by another program may
+/// have no room for checksums: then they are dropped.
 ///
 /// # Errors
-/// Refused where they are asked for and cannot be kept.
+/// Refused where the user asks for checksums that cannot be kept.
 pub(super) fn checksums(
     loaded: &Loaded,
     assigned: &mut Assigned,
@@ -244,7 +242,7 @@ pub(super) fn checksums(
     Ok((Some(unchecksummed), torn))
 }
 
-/// Without a bitmap, or without md's log: the place of both is the same field.
+/// Drops the bitmap or md's log: both places are in the same field.
 fn drop_features(loaded: &mut Loaded, dropped: Features) {
     loaded.bits = None;
     for record in loaded.records.values_mut() {
@@ -253,8 +251,7 @@ fn drop_features(loaded: &mut Loaded, dropped: Features) {
     }
 }
 
-/// md's partial parity log where there was none. It is emptied before the first superblock says
-/// that it is there.
+/// Adds md's partial parity log. It is emptied before the first superblock with that feature.
 fn add_ppl(loaded: &mut Loaded, geometry: &Geometry) -> Result<()> {
     if let Some(why) = ppl::unfit(geometry) {
         return refuse(why);
@@ -272,7 +269,7 @@ fn add_ppl(loaded: &mut Loaded, geometry: &Geometry) -> Result<()> {
     Ok(())
 }
 
-/// A bitmap where there was none: all bits are set unless all is known to agree.
+/// Adds a bitmap. All bits are set unless everything is known to be in sync.
 fn add_bitmap(
     loaded: &mut Loaded,
     members: &Members,
@@ -290,7 +287,7 @@ fn add_bitmap(
     Ok(())
 }
 
-/// Bits for the places that the members have for them now, to be written to all.
+/// Bits for the members' present places, to be written to all.
 fn new_bits(
     loaded: &mut Loaded,
     members: &Members,

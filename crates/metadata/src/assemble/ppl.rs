@@ -1,4 +1,4 @@
-//! What the members' partial parity logs say, as md writes them: which rows a crash may have cut.
+//! Reads the members' partial parity logs in md's form: the rows that a crash may have torn.
 //!
 //! Owns the reading of such logs, ours or a kernel's; `log::ppl` parses them. Never writes.
 
@@ -14,7 +14,7 @@ use crate::commit::member_io::{MemberIo, all};
 /// Reads the log of each slot's member.
 ///
 /// # Errors
-/// Why the logs cannot be trusted: one cannot be read, or tells what cannot be.
+/// The reason why the logs are not trusted: one is unreadable, or has impossible entries.
 pub(super) async fn load(
     reach: &MemberIo,
     members: &Members,
@@ -25,7 +25,7 @@ pub(super) async fn load(
     let logs = members.counted().filter_map(|(_, found, _)| {
         let id = MemberId(found.superblock.device.number);
         let (slot, replacement) = configuration.slot_of(id)?;
-        // A replacement's log says what the log of its slot's member says.
+        // A replacement's log equals that of its slot's member.
         (!replacement).then_some((found, slot))
     });
     let reads = logs.map(|(found, slot)| async move {

@@ -1,10 +1,10 @@
-//! One look at one disk: whose member it is, by its own account.
+//! Probes one disk: finds its superblock and the array that this names.
 //!
 //! Owns the search for superblocks and the choice among several on one disk. Never compares disks.
 //!
-//! A disk may show more than one valid superblock: an array whose data begins at byte 0 of its
-//! members (1.0) may itself be a member of another one, whose superblock then lies in the first
-//! one's data. The one whose data contains the others is the disk's own.
+//! A disk may have more than one valid superblock. An array whose data begins at byte 0 of its
+//! members (1.0) may itself be a member of another array. That array's superblock then lies in the
+//! data of the first member. The superblock whose data contains the others is the disk's own.
 
 use std::fmt;
 use std::ops::Range;
@@ -24,7 +24,7 @@ use crate::commit::Format;
 use crate::commit::member_io::{Loaded, MemberIo};
 use crate::commit::record::Record;
 
-/// A disk that says it is a member.
+/// A disk with a valid superblock.
 #[derive(Clone)]
 pub(crate) struct MemberProbe {
     pub(crate) name: String,
@@ -36,7 +36,7 @@ pub(crate) struct MemberProbe {
 }
 
 impl MemberProbe {
-    /// What the metadata writer keeps of it.
+    /// The record for the metadata writer.
     pub(crate) fn into_record(self) -> Record {
         let MemberProbe { name, disk, superblock, map, bad, .. } = self;
         let ours = keeps_list(&superblock);
@@ -46,7 +46,7 @@ impl MemberProbe {
             map,
             superblock,
             bad: bad.blocks,
-            // Others leave there what was listed once.
+            // Other programs leave old entries there.
             bad_changed: !ours,
             behind: Pages::ALL,
             session: 0,
@@ -65,22 +65,22 @@ pub(crate) struct Trace {
     /// Bytes from the start of the disk.
     pub(crate) offset: u64,
     pub(crate) superblock: Result<Superblock, ParseError>,
-    /// The bytes at that place.
+    /// The bytes of that place.
     pub(crate) bytes: Vec<u8>,
 }
 
-/// Why a disk is no member that can be used.
+/// The reason why a disk is not a usable member.
 #[derive(Clone, Debug)]
 pub(crate) enum Reject {
     /// The disk cannot be read.
     Unreadable(io::Error),
-    /// What was written to it cannot be made durable.
+    /// Its cached writes cannot be made durable.
     Unflushable(io::Error),
-    /// There is no superblock; what else there is, by name.
+    /// No superblock; the names of other signatures.
     Stranger(Vec<&'static str>),
-    /// There is one, but not a valid one.
+    /// An invalid superblock.
     Damaged { format: Format, offset: u64, error: ParseError },
-    /// The list of blocks that it has lost cannot be understood.
+    /// The bad-block list is invalid.
     BadBlocks { offset: u64, error: ParseError },
     /// The disk ends before the data does.
     Short { disk_bytes: u64, needed_bytes: u64 },
@@ -120,10 +120,10 @@ fn firmware(f: &mut fmt::Formatter<'_>, what: &str) -> fmt::Result {
     write!(f, "a member of {what}, which is not supported; let Linux run it, and copy the data")
 }
 
-/// The member on a disk. With `wanted`, a superblock of that array is preferred.
+/// Finds the member on a disk. With `wanted`, a superblock of that array is preferred.
 ///
 /// # Errors
-/// Why there is none.
+/// The reason why there is none.
 pub(crate) async fn look(
     reach: &MemberIo,
     disk: &Rc<dyn Disk>,
@@ -149,7 +149,8 @@ pub(crate) async fn look(
         }
     }
     let best = choose(members, wanted);
-    // What lies in the data of the one that was found is no superblock of it, nor of what holds it.
+    // Superblocks inside the data of the chosen one are not the disk's, nor is an unreadable place
+    // there needed.
     let inside = |place: &Range<u64>, data: &Range<u64>| {
         place.start >= data.start && place.end <= data.end && !broken(Broken::AnySectorNeeded)
     };
@@ -174,16 +175,16 @@ pub(crate) async fn look(
     }
 }
 
-/// What there is on a disk where superblocks may lie.
+/// The superblocks at the places of a disk where they may lie.
 pub(crate) struct Traces {
     /// Everything that begins like one, valid or not.
     pub(crate) found: Vec<Trace>,
-    /// Where bad sectors keep it from being known.
+    /// Bad sectors at such places.
     pub(crate) unread: Vec<(Range<u64>, io::Error)>,
 }
 
 impl Traces {
-    /// What a read gave; nothing if a bad sector is in the way, which is noted.
+    /// The bytes of a read; nothing if a bad sector is in the way, which is noted.
     fn readable(
         &mut self,
         place: Range<u64>,
@@ -199,10 +200,10 @@ impl Traces {
     }
 }
 
-/// Looks at all places of a disk where superblocks may lie.
+/// Reads all places of a disk where superblocks may lie.
 ///
 /// # Errors
-/// Of the disk, but for bad sectors.
+/// The disk's, except bad sectors.
 pub(crate) async fn traces(reach: &MemberIo, disk: &dyn Disk) -> io::Result<Traces> {
     let disk_bytes = disk.limits().bytes;
     let mut traces = Traces { found: Vec::new(), unread: Vec::new() };
@@ -217,7 +218,7 @@ pub(crate) async fn traces(reach: &MemberIo, disk: &dyn Disk) -> io::Result<Trac
         }
         let parapet = bytes.starts_with(b"Pp35");
         let format = if parapet { Format::Parapet(version) } else { Format::Md(version) };
-        // A 0.90 superblock has the same magic, and may lie where a 1.x one could.
+        // A 0.90 superblock has the same magic, and may lie at the place of a 1.x one.
         let older = superblock.as_ref().is_err_and(|error| error.field == "major_version");
         if !(older && Superblock090::parse(&bytes).is_ok()) {
             traces.found.push(Trace { format, offset, superblock, bytes });
@@ -240,8 +241,8 @@ pub(crate) async fn traces(reach: &MemberIo, disk: &dyn Disk) -> io::Result<Trac
 
 type Mapped = (Format, Superblock, ByteMap);
 
-/// The disk's own superblock among several valid ones: of the array that is wanted; else the one
-/// whose data contains the others; else the youngest.
+/// Chooses the disk's own superblock among several valid ones: that of the wanted array, else the
+/// one whose data contains the others, else the youngest.
 fn choose(mut members: Vec<Mapped>, wanted: Option<Uuid>) -> Option<Mapped> {
     if let Some(uuid) = wanted
         && let Some(index) = members.iter().position(|(_, found, _)| found.set_uuid == uuid)
@@ -262,21 +263,22 @@ fn choose(mut members: Vec<Mapped>, wanted: Option<Uuid>) -> Option<Mapped> {
     best.map(|index| members.swap_remove(index))
 }
 
-/// Where the list of bad blocks of a member lies, if it has one. The list on one of ours counts at
-/// once, without a superblock that says so: a crash may come before that is written.
+/// The place of a member's bad-block list, if it has one. A list on a member of ours is valid at
+/// once, without a superblock with that feature, because a crash may come before that is written.
 pub(crate) fn bad_block_log(superblock: &Superblock, map: &ByteMap) -> Option<Range<u64>> {
     let ours = keeps_list(superblock) && !broken(Broken::FirstListUnread);
     let listed = superblock.features.contains(Features::BAD_BLOCKS) || ours;
     map.bad_blocks.clone().filter(|_| listed)
 }
 
-/// True if the list on a member is ours: written by the commit that gave it its slot, if not since.
+/// True if Parapet wrote the list on this member: the commit that assigned its slot did, or a later
+/// one.
 fn keeps_list(superblock: &Superblock) -> bool {
     Tag::of(superblock.utime).is_some() && matches!(superblock.own_role(), Role::Slot(_))
 }
 
-/// What was read of a list of bad blocks: nothing if a bad sector has cost one that no superblock
-/// tells of.
+/// The bytes of a bad-block list; nothing if a bad sector has cost a list that no superblock
+/// mentions.
 ///
 /// # Errors
 /// The disk's.
@@ -292,8 +294,8 @@ pub(crate) fn heard(
     }
 }
 
-/// The bad-block list of a member. One that cannot be read makes the member useless: its blocks
-/// would be taken for good ones.
+/// The bad-block list of a member. If it is unreadable the member is unusable, because its bad
+/// blocks would count as good.
 async fn bad_blocks(
     reach: &MemberIo,
     disk: &dyn Disk,
@@ -309,8 +311,8 @@ async fn bad_blocks(
         .map_err(|error| Reject::BadBlocks { offset, error })
 }
 
-/// What else lies on a disk. The prober asks for bytes as it goes; what it has not got yet is read
-/// and it is asked again, until it asks for nothing new.
+/// Other signatures on a disk. The prober requests bytes as it goes: missing bytes are read and it
+/// is called again, until it requests no more.
 pub(crate) async fn signatures(
     reach: &MemberIo,
     disk: &dyn Disk,

@@ -1,33 +1,34 @@
-//! Which of the members that were found tell the latest story, and which of the others belong to
+//! Judges the members of an array: which ones have the latest history, and which others belong to
 //! it.
 //!
 //! Owns the judgement on event counts and role tables. Pure: superblocks in, standings out.
 //!
-//! md counts the changes of the metadata (*events*). A count alone proves little: a member that
-//! failed and missed a day of writes can be one event behind, like a member that only missed the
-//! last superblock because of a crash (data was lost so in the field: linux-raid, 2023-11-22). The
-//! *role table* of the freshest superblock tells them apart:
+//! md counts the changes of the metadata (*events*). A count alone proves little. A member that
+//! failed and missed a day of writes can be one event behind, and so can a member that missed only
+//! the last superblock because of a crash. (Data was lost so in the field: linux-raid, 2023-11-22.)
+//! The *role table* of the freshest superblock separates the two:
 //!
 //! ```text
 //!            events   its table                          judged by the freshest (14)
 //!   a.img      14     a: slot 0   b: slot 1   c: faulty  freshest
-//!   b.img      13     a: slot 0   b: slot 1   c: slot 2  a crash came between: accepted
-//!   c.img      13     a: slot 0   b: slot 1   c: slot 2  given up by a: stale
+//!   b.img      13     a: slot 0   b: slot 1   c: slot 2  crash in between: accepted
+//!   c.img      13     a: slot 0   b: slot 1   c: slot 2  marked faulty by a: stale
 //! ```
 //!
-//! Two members that each list the other as given up have been written apart from one another: there
-//! are two histories, and no rule can say which one is wanted. That is refused. Unless both list a
-//! third as active: then one was given up first, came back, and the other was given up later; the
-//! third has seen it all, though it is not here. And unless members that are here prove the order:
+//! Two members that each list the other as faulty have been written apart: split brain. No rule can
+//! decide which history is wanted, so this is refused, with two exceptions. If both list a third
+//! member as active, one of them was removed first and returned, and the other was removed later.
+//! The third member has the complete history, though it is absent. And present members may prove
+//! the order:
 //!
 //! ```text
-//!   b.img   5   a: faulty  b: slot 1  c: slot 2     when b was given up, c went on
-//!   c.img   9   a: slot 0  b: faulty  c: slot 2     when c was given up, a went on
-//!   a.img  12   a: slot 0  b: faulty  c: faulty     freshest; c is behind it, and b behind c
+//!   b.img   5   a: faulty  b: slot 1  c: slot 2     when b was removed, c went on
+//!   c.img   9   a: slot 0  b: faulty  c: slot 2     when c was removed, a went on
+//!   a.img  12   a: slot 0  b: faulty  c: faulty     freshest; c precedes it, and b precedes c
 //! ```
 //!
-//! A member is behind another that it lists as active and that has as many events or more: all that
-//! was written while the first took part, the other took too, and it has only gone on since.
+//! A member precedes another one that it lists as active and that has at least as many events. The
+//! other one has taken part in every write of the first, and has only gone on since.
 
 use std::cmp::Reverse;
 
@@ -36,21 +37,21 @@ use layout::Slot;
 use layout::md::Features;
 use layout::md::superblock::{Role, Superblock};
 
-/// What becomes of a member.
+/// The standing of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Standing {
-    /// It holds this slot, or is made a copy of the member that does.
+    /// It holds this slot, or is the replacement for it.
     Active(Slot),
-    /// It waits for a slot.
+    /// It is a spare.
     Spare,
     /// It is left out.
     Stale(Lapse),
 }
 
-/// Why a member is left out.
+/// The reason why a member is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Lapse {
-    /// The others gave it up.
+    /// The others marked it faulty.
     GivenUp,
     /// It is listed, but missed more than one event.
     Behind,
@@ -60,31 +61,31 @@ pub(crate) enum Lapse {
     Replaced,
     /// The others' table does not go as far as its number.
     Unknown,
-    /// It says it holds this slot, the others say otherwise.
+    /// Its claim to this slot contradicts the others.
     Elsewhere(u16),
 }
 
 /// The judgement on members that belong to one array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct History {
-    /// Whose superblock is trusted.
+    /// The member with the trusted superblock.
     pub(crate) freshest: usize,
-    /// What becomes of each, in the order given.
+    /// The standing of each, in the order given.
     pub(crate) standings: Vec<Standing>,
 }
 
-/// Two groups that each went on without the other.
+/// Split brain: two groups that each went on without the other.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Divergence {
-    /// The freshest superblock and those that go with it.
+    /// The members with the freshest superblock's history.
     pub(crate) ours: Vec<usize>,
-    /// Those that went on without them.
+    /// The members that went on without them.
     pub(crate) theirs: Vec<usize>,
 }
 
-/// True if the writer of this superblock had given up the member with this number: it is marked
-/// faulty, or is one of the array's first members and has no slot any more. A number that only came
-/// later is not given up, just unknown.
+/// True if the writer of this superblock had removed the member with this number. It is marked
+/// faulty, or it is one of the array's first members and has no slot any more. A later number is
+/// only unknown.
 pub(crate) fn excludes(superblock: &Superblock, number: u32) -> bool {
     match superblock.roles.get(number as usize) {
         Some(Role::Slot(_) | Role::Journal) => false,
@@ -93,13 +94,13 @@ pub(crate) fn excludes(superblock: &Superblock, number: u32) -> bool {
     }
 }
 
-/// In what the shapes of two members differ, if they do.
+/// The difference between the shapes of two members, if any.
 pub(crate) fn difference(ours: &Superblock, theirs: &Superblock) -> Option<String> {
     let differ = |what: &str, ours: i128, theirs: i128| {
         (ours != theirs).then(|| format!("{what} {theirs}, the others have {ours}"))
     };
     let layout = |superblock: &Superblock| match superblock.level {
-        // mdadm and kernels store what they like where a level has one layout only.
+        // mdadm and kernels store arbitrary values where a level has only one layout.
         -1 | 1 | 4 => 0,
         _ => superblock.layout.into(),
     };
@@ -139,8 +140,8 @@ pub(crate) fn judge(members: &[&Superblock]) -> Result<History, Divergence> {
         }
         let without = |other: &usize| excludes(member, members[*other].device.number);
         match standings[index] {
-            // It is listed as active, yet it had given up the one who lists it: not because that
-            // one was away (then it would be a member in rebuild now), so it was written alone.
+            // It is listed as active, yet it has removed the member that lists it. Not because that
+            // member was away, or it would be in rebuild now. So it was written alone.
             Standing::Active(_) => {
                 !members[freshest].features.contains(Features::RECOVERY_OFFSET)
                     && matches!(members[freshest].own_role(), Role::Slot(_))
@@ -161,8 +162,8 @@ pub(crate) fn judge(members: &[&Superblock]) -> Result<History, Divergence> {
     Err(Divergence { ours, theirs })
 }
 
-/// True if members that are here prove, one after the other, that all that this one took part in is
-/// in the history of the freshest.
+/// True if present members prove, one after the other, that every write of this one is in the
+/// history of the freshest.
 fn goes_on_in(members: &[&Superblock], index: usize, freshest: usize) -> bool {
     let (mut known, mut next) = (vec![false; members.len()], vec![index]);
     while let Some(at) = next.pop() {
@@ -179,8 +180,8 @@ fn goes_on_in(members: &[&Superblock], index: usize, freshest: usize) -> bool {
     known[freshest]
 }
 
-/// The member with the most events. Among equals, one that nobody gave up: a crash may have left a
-/// record that never counted on some, and the others may have gone on with the same number.
+/// The member with the most events. Among equals, one that no other removed: a crash may have left
+/// a superblock of a commit that never completed, and the others may have reused its number.
 fn freshest(members: &[&Superblock]) -> usize {
     let key = |&index: &usize| {
         let member = members[index];
@@ -188,7 +189,7 @@ fn freshest(members: &[&Superblock]) -> usize {
             .iter()
             .any(|other| other.events >= member.events && excludes(other, member.device.number));
         let holds_slot = matches!(member.own_role(), Role::Slot(_));
-        // The order in which members are given says nothing.
+        // The order of the arguments must not matter.
         let identity = (Reverse(member.device.number), member.device.uuid.0);
         (member.events, !given_up, holds_slot, identity)
     };
@@ -220,8 +221,8 @@ fn standing(members: &[&Superblock], freshest: usize, index: usize) -> Standing 
             Standing::Active(Slot::new(slot.into()))
         }
         (Role::Slot(_), Role::Slot(_)) => Standing::Stale(Lapse::Behind),
-        // A spare that was just given the slot: nothing on it counts yet. One that has missed more
-        // may have lost its number to another disk, which holds the slot and is away.
+        // A spare that was just assigned to the slot: its contents are not valid yet. One that has
+        // missed more events may have lost its number to an absent disk, which holds the slot.
         (Role::Slot(slot), Role::Spare) if latest.events - member.events <= 1 => {
             Standing::Active(Slot::new(slot.into()))
         }

@@ -1,24 +1,24 @@
-//! Members that took no part in the last commit, though they are one event behind like those that a
-//! crash has left so.
+//! Members that took no part in the last commit, though they are only one event behind, as after a
+//! crash.
 //!
-//! Owns the reading of what a commit leaves on every member before its first superblock. Never
-//! writes.
+//! Owns the check of the structures that a commit writes on every member before its first
+//! superblock. Never writes.
 //!
 //! ```text
 //!                         header or bitmap of 24     superblock of 24
 //!   a.img                          ✓                        ✓           the freshest
-//!   b.img  crash in between        ✓                 still 23           took part: it counts
-//!   c.img  an old copy             –                 still 23           it missed the session
+//!   b.img  crash in between        ✓                 still 23           took part: valid
+//!   c.img  an old copy             –                 still 23           missed the session: stale
 //! ```
 //!
-//! A commit makes the private header and the bitmap header durable on every seated member before
-//! it writes a superblock anywhere (`crate::commit`). So a member that is one event behind by a
-//! crash holds them with the number of the freshest superblock. A copy of a member from before the
-//! session does not, and every write of the session is missing on it.
+//! A commit makes the private header and the bitmap header durable on every assigned member before
+//! it writes any superblock (`crate::commit`). So a member that is one event behind because of a
+//! crash has them with the number of the freshest superblock. A copy of a member from before the
+//! session does not have them, and lacks every write of the session.
 //!
-//! Only Parapet writes in this order: where a kernel wrote the freshest superblock there is no
-//! proof either way. The same holds where what should be compared cannot be read or is damaged.
-//! The time of a header is not compared: a crash may cut a second attempt at the same number.
+//! Only Parapet writes in this order: if a kernel wrote the freshest superblock there is no proof
+//! either way. The same applies if the structures to compare are unreadable or damaged. The time of
+//! a header is not compared: a crash may interrupt a second attempt at the same number.
 
 use io::broken::{Broken, broken};
 use layout::md::superblock::Role;
@@ -31,17 +31,17 @@ use crate::assemble::roles::{Lapse, Standing};
 use crate::commit::member_io::{MemberIo, all};
 use crate::commit::record::bitmap_range;
 
-/// So much is read of a bitmap for its header: whole blocks of any disk.
+/// The bytes read for a bitmap's header: whole blocks of any disk.
 const PAGE_BYTES: u64 = 4096;
 
-/// What a member tells of a commit.
+/// A member's part in a commit.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Part {
-    /// It holds what the commit wrote before its first superblock.
+    /// It has the structures that the commit wrote before its first superblock.
     Took,
-    /// It holds what an earlier commit wrote there.
+    /// It has those of an earlier commit.
     Missed,
-    /// Nothing that counts.
+    /// It has no usable ones.
     Silent,
 }
 
@@ -63,7 +63,7 @@ pub(super) async fn leave_out(reach: &MemberIo, members: &mut Members) {
     }
     let [header, bits] = evidence(reach, members.latest(), latest.events).await;
     let work = behind.into_iter().map(|(index, found)| async move {
-        // What the freshest member lacks, the commit did not write.
+        // A structure that the freshest member lacks was not written by the commit.
         let [own_header, own_bitmap] = evidence(reach, found, latest.events).await;
         let missed = |of_all, own| of_all == Part::Took && own == Part::Missed;
         (missed(header, own_header) || missed(bits, own_bitmap)).then_some(index)
@@ -72,7 +72,7 @@ pub(super) async fn leave_out(reach: &MemberIo, members: &mut Members) {
     missed.into_iter().for_each(|index| members.lapse(index, Lapse::RolledBack));
 }
 
-/// What a member's private header, and its bitmap, tell of the commit with this number.
+/// The evidence of a member's private header and of its bitmap for the commit with this number.
 async fn evidence(reach: &MemberIo, found: &MemberProbe, events: u64) -> [Part; 2] {
     [of_header(reach, found, events).await, of_bitmap(reach, found, events).await]
 }
@@ -82,7 +82,7 @@ async fn of_header(reach: &MemberIo, found: &MemberProbe, events: u64) -> Part {
     let place = bounds.start..bounds.start + HEADERS_BYTES;
     let Ok(copies) = reach.read(&*found.disk, place).await else { return Part::Silent };
     let superblock = &found.superblock;
-    // The header that goes with its superblock shows that nobody else has written here.
+    // A header that matches its superblock shows that no other program has written here.
     if private::valid(&copies, superblock, bounds, parity::crc32c).is_none() {
         return Part::Silent;
     }
@@ -91,7 +91,7 @@ async fn of_header(reach: &MemberIo, found: &MemberProbe, events: u64) -> Part {
     match PrivateHeader::parse(copy, parity::crc32c) {
         Ok(header) if header.events >= events => Part::Took,
         Ok(_) => Part::Missed,
-        // It was never written: the member is as old as the array.
+        // It was never written: the member dates from the creation of the array.
         Err(_) if copy.iter().all(|&byte| byte == 0) => Part::Missed,
         Err(_) => Part::Silent,
     }

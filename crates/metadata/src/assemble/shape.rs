@@ -12,7 +12,7 @@ use crate::assemble::roles::Standing;
 use crate::assemble::{Options, refuse, with_reasons};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The level of an array; `None` if it is none that holds data.
+/// The level of an array; `None` if it has no data.
 pub(crate) fn level(superblock: &Superblock) -> Option<Level> {
     match (superblock.magic, superblock.level) {
         (Magic::Parapet, RAID35_LEVEL) => Some(Level::Raid35),
@@ -24,17 +24,17 @@ pub(crate) fn level(superblock: &Superblock) -> Option<Level> {
 /// Level and layout of an array.
 ///
 /// # Errors
-/// A level or layout that is not known, in words; [`LayoutError::Unspecified`] is told apart.
+/// An unknown level or layout. [`LayoutError::Unspecified`] is a separate case.
 pub(crate) fn layout(superblock: &Superblock) -> std::result::Result<Layout, Unknown> {
     let number = superblock.level;
     let level = level(superblock).ok_or(Unknown::Level(number))?;
-    // On RAID 0 the field means something only if a feature says so.
+    // On RAID 0 the field is valid only with a feature flag.
     let says = superblock.features.contains(Features::RAID0_LAYOUT);
     let word = if level == Level::Raid0 && !says { 0 } else { superblock.layout };
     Layout::from_md(level, word).map_err(Unknown::Layout)
 }
 
-/// Why a layout is not known.
+/// The unknown property of a layout.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Unknown {
     /// No such level.
@@ -55,7 +55,7 @@ impl std::fmt::Display for Unknown {
     }
 }
 
-/// Why an array cannot even be read safely, and what to do; nothing if it can.
+/// The reason why an array cannot even be read safely, with a hint; `None` if it can.
 pub(crate) fn not_run(superblock: &Superblock) -> Option<String> {
     let features = superblock.features;
     let has = |feature| features.contains(feature);
@@ -85,7 +85,7 @@ pub(super) fn permit_features(found: &MemberProbe) -> Result<()> {
     }
 }
 
-/// The geometry of the array that these members make up.
+/// The geometry of the array of these members.
 pub(super) fn of_array(members: &Members, options: &Options) -> Result<Geometry> {
     let latest = members.latest();
     let superblock = &latest.superblock;
@@ -123,7 +123,7 @@ pub(super) fn of_array(members: &Members, options: &Options) -> Result<Geometry>
     Ok(geometry)
 }
 
-/// The sizes of all members of an array that uses each of them whole; then none may be missing.
+/// The sizes of all members, for an array that uses each one whole; none may be missing then.
 fn own_sizes(members: &Members, layout: Layout) -> Result<Vec<u64>> {
     let slots = members.latest().superblock.raid_disks as usize;
     let mut sizes = vec![None; slots];
@@ -145,7 +145,7 @@ fn own_sizes(members: &Members, layout: Layout) -> Result<Vec<u64>> {
     Ok(sizes.into_iter().flatten().collect())
 }
 
-/// Every member has room for what the array uses of it.
+/// Checks that every member is large enough for the array.
 fn fit_all(members: &Members) -> Result<()> {
     let size = members.latest().superblock.size;
     for (_, found, standing) in members.counted() {

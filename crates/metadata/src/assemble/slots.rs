@@ -1,11 +1,11 @@
-//! Who sits where: the configuration that an array starts with.
+//! Assigns members to slots: the configuration that an array starts with.
 //!
-//! Owns the rules for a slot that two members claim, for members in rebuild, and for starting with
+//! Owns the rules for a slot that two members claim, for members in rebuild, and for a start with
 //! members missing.
 
 use io::broken::{Broken, broken};
 use layout::md::ppl::HEADER_BYTES;
-use layout::md::superblock::Role;
+use layout::md::superblock::{EVENTS_MOST, EVENTS_ROOM, Role};
 use layout::md::{Features, SECTOR, Superblock};
 use layout::{Configuration, Epoch, Geometry, MemberId, Mode, Slot, SlotAssignment, SlotSet, sync};
 
@@ -15,14 +15,14 @@ use crate::assemble::{Note, Options, refuse, with_reasons};
 use crate::commit::{Format, MOST_BLOCK_BYTES, ppl};
 use crate::error::{Error, ErrorKind, Result};
 
-/// The configuration, and what is to be said about it.
+/// The configuration and its notes.
 pub(super) struct Assigned {
     pub(super) configuration: Configuration,
     pub(super) notes: Vec<Note>,
     pub(super) read_only_reason: Option<String>,
 }
 
-/// How much of a member counts, in bytes from the start of its data; `None`: all.
+/// The recovered bytes of a member, from the start of its data; `None`: all.
 fn rebuilt_bytes(superblock: &Superblock) -> Option<u64> {
     let has = |feature| superblock.features.contains(feature);
     match superblock.own_role() {
@@ -34,7 +34,7 @@ fn rebuilt_bytes(superblock: &Superblock) -> Option<u64> {
     }
 }
 
-/// Gives every member its slot.
+/// Assigns every member to its slot.
 pub(super) fn assignment(
     members: &Members,
     geometry: &Geometry,
@@ -61,8 +61,9 @@ pub(super) fn assignment(
     Ok(Assigned { configuration, notes, read_only_reason })
 }
 
-/// The slot of one slot. Of two claimants, the one being made a copy is the replacement; alone, it
-/// is the slot's member as far as it got.
+/// The assignment of one slot. Of two claimants, the one with the copy in progress is the
+/// replacement. If only that one is present, it is the slot's member, recovered up to the end of
+/// the copy.
 fn take_slot(
     members: &Members,
     geometry: &Geometry,
@@ -105,10 +106,10 @@ fn take_slot(
     Ok(assignment)
 }
 
-/// The reason of an array that is read-only by its user's order.
+/// The reason of an array that the user made read-only.
 pub const READ_ONLY_AS_ASKED: &str = "it was started read-only";
 
-/// Why nothing may be written, if so.
+/// The reason if nothing may be written.
 fn read_only_reason(members: &Members, geometry: &Geometry, options: &Options) -> Option<String> {
     if options.read_only {
         return Some(READ_ONLY_AS_ASKED.to_string());
@@ -118,6 +119,13 @@ fn read_only_reason(members: &Members, geometry: &Geometry, options: &Options) -
         let why = "its superblock is of the old version 0.90, which is only read; copy the data to \
                    a new array, or let Linux convert it (mdadm --assemble --update=metadata)";
         return Some(why.to_string());
+    }
+    let events = latest.superblock.events;
+    if events > EVENTS_MOST - EVENTS_ROOM {
+        return Some(format!(
+            "its event count {events} leaves no room for one more session; copy the data to a new \
+             array"
+        ));
     }
     let keeps_ppl = latest.superblock.features.intersects(Features::ANY_PPL);
     if let Some(why) = ppl::unfit(geometry).filter(|_| keeps_ppl) {
@@ -143,7 +151,7 @@ fn read_only_reason(members: &Members, geometry: &Geometry, options: &Options) -
     })
 }
 
-/// The slots that had a member when the array was last used, and have none now.
+/// The slots that had a member in the last session and have none now.
 pub(super) fn gone(
     members: &Members,
     geometry: &Geometry,
@@ -156,7 +164,7 @@ pub(super) fn gone(
     had.map(Slot::new).collect::<SlotSet>().difference(configuration.present())
 }
 
-/// True if someone who had a slot when the array was last used is not here, whoever else has it.
+/// True if a member with a slot in the last session is absent, even if its slot has another member.
 pub(super) fn is_one_away(members: &Members) -> bool {
     let here = |number: u32| {
         members.counted().any(|(_, found, _)| found.superblock.device.number == number)
@@ -165,7 +173,7 @@ pub(super) fn is_one_away(members: &Members) -> bool {
     roles.any(|(role, number)| matches!(role, Role::Slot(_)) && !here(number))
 }
 
-/// May the array be started with the members that are there?
+/// Checks that enough members are present to start the array.
 fn enough(
     members: &Members,
     geometry: &Geometry,

@@ -1,4 +1,4 @@
-//! What can be started, what is refused, and what is said about it.
+//! Assembly: arrays that start, arrays that are refused, and the messages about them.
 
 use std::rc::Rc;
 
@@ -14,7 +14,7 @@ use crate::test_disk::{Act, CHUNK, MIB, Rig, TestDisk, new_array, says, text};
 
 mod kinds;
 
-/// Members that each level can have here.
+/// The levels with their numbers of members.
 const LEVELS: [(Level, usize); 8] = [
     (Level::Linear, 2),
     (Level::Raid0, 3),
@@ -112,7 +112,7 @@ fn missing_members_are_named_and_need_permission() {
     let error = rig.assemble(&[0, 2], &degraded()).err().expect("too few");
     assert_eq!(error.kind(), ErrorKind::DataLost);
     says(&error.to_string(), &["2 of 5", "raid6", "1, 3, 4"]);
-    // Once the others have gone on without it, nobody expects it any more.
+    // Once the others have gone on without it, it is no longer expected.
     go_on(&rig, &[0, 2, 3, 4]);
     assert!(rig.assemble(&[0, 2, 3, 4], &Options::default()).is_ok());
     for (level, count) in [(Level::Raid0, 3), (Level::Linear, 3)] {
@@ -318,7 +318,7 @@ fn a_bitmap_that_cannot_be_relied_on_is_not_used() {
         let header = Bitmap::parse(&header).unwrap();
         assert_eq!((header.uuid, header.events), (again.facts().uuid, 3));
     }
-    // One bad copy among good ones does no harm.
+    // One bad copy among good ones is harmless.
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     commit(&rig.all().unwrap(), rig.all().unwrap().configuration, false);
     rig.disks[0].mem.poke(8192, &[0; 4]);
@@ -439,7 +439,7 @@ fn a_survey_groups_members_by_array() {
 
 #[test]
 fn superblocks_in_other_hands_are_kept_as_they_were() {
-    // What a kernel or mdadm wrote and we do not interpret is not lost by our commits.
+    // Fields of a kernel or of mdadm that we do not interpret survive our commits.
     let rig = Rig::of(Level::Raid1, 2, |_| ());
     (0..2).for_each(|disk| {
         rig.edit(disk, |superblock| {
@@ -456,7 +456,7 @@ fn superblocks_in_other_hands_are_kept_as_they_were() {
     assert_eq!(assembly.members[1].disk.limits().bytes, 8 * MIB);
 }
 
-/// Any bytes in place of metadata: an error or an array, never a panic, never a write elsewhere.
+/// Arbitrary bytes in place of metadata: an error or an array, never a panic or a stray write.
 #[test]
 fn noise_in_the_metadata_is_an_error_or_harmless() {
     let mut seed = 7_u64;

@@ -1,14 +1,14 @@
-//! Members that join: a new disk as a spare, or an old member that comes back to its slot.
+//! Joining members: a new disk as a spare, or a former member that returns to its slot.
 //!
-//! Owns the checks before a disk is taken in. Never writes a superblock: the next commit does, so
-//! that a crash before it leaves the disk a stranger.
+//! Owns the checks before a disk is admitted. Never writes a superblock: the next commit does, so
+//! that a crash before it leaves the disk foreign.
 //!
-//! An old member may be brought up to date by the bitmap alone only if every write it missed has
+//! The bitmap alone can bring a former member up to date only if every write that it missed has
 //! left its bit set:
 //!
 //! ```text
 //!   events    … cleared ──── member's last ──── now      bits were last cleared before it left,
-//!               ╰── no bit was cleared since ──╯         so what it missed is what is set
+//!               ╰── no bit was cleared since ──╯         so the set bits cover what it missed
 //! ```
 
 use std::rc::Rc;
@@ -26,39 +26,38 @@ use crate::commit::MetadataWriter;
 use crate::commit::record::Record;
 use crate::error::{Error, Result};
 
-/// Superblock and structures are laid out in blocks of this size; a disk's may not be larger.
-pub(crate) const MOST_BLOCK_BYTES: u32 = 4096;
+/// The block size for superblock and structures; larger blocks of a disk are refused.
+pub const MOST_BLOCK_BYTES: u32 = 4096;
 
-/// A disk that was taken in as a spare.
+/// A disk that was admitted as a spare.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Admitted {
     /// Its number in the array.
     pub id: MemberId,
-    /// Where its data begins, in bytes.
+    /// The start of its data, in bytes.
     pub data_offset: u64,
 }
 
-/// A member that may come back to its slot.
+/// A former member that may return to its slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Readmitted {
     /// Its number in the array.
     pub id: MemberId,
-    /// Where its data begins, in bytes.
+    /// The start of its data, in bytes.
     pub data_offset: u64,
     /// The slot it held.
     pub slot: Slot,
     /// The array ranges that it may have missed so far; see `MetadataWriter::dirty_ranges`.
     pub ranges: RangeSet,
-    /// Its checksums mean nothing from this array offset on.
+    /// Its checksums are not valid from this array offset on.
     pub checksums_from: u64,
-    /// Bytes it has lost, counted from the start of its data.
+    /// Its bad blocks, in bytes from the start of its data.
     pub bad: RangeSet,
 }
 
 impl MetadataWriter {
-    /// Takes in a disk as a spare: finds room for everything on it and gives it a number. What lies
-    /// on the disk is not looked at; whoever calls this has asked. The next commit makes it a
-    /// member.
+    /// Admits a disk as a spare: finds room for all structures and assigns a number. Existing
+    /// contents are not checked; the caller has asked the user. The next commit makes it a member.
     ///
     /// # Errors
     /// Refused: too small, blocks too large, read-only, or a member already. Nothing was written.
@@ -67,7 +66,7 @@ impl MetadataWriter {
         self.free_number(name)?;
         let mut record = self.new_record(&disk, name)?;
         self.prepare_member(&disk, name, &record.map).await?;
-        // Others may have joined while this one was written.
+        // Others may have joined during the write.
         let id = self.free_number(name)?;
         record.superblock.device.number = id.0;
         let data_offset = record.map.data.start;
@@ -79,18 +78,19 @@ impl MetadataWriter {
         Ok(Admitted { id, data_offset })
     }
 
-    /// A member that may be a spare is let go of by the user's word: the next commit says so, or a
-    /// crash would make it a spare again, whatever it is used for by then.
+    /// Records that the user removes a member that may be a spare. The next commit writes that;
+    /// otherwise a crash would make it a spare again, even if it is in other use by then.
     pub fn leaves(&self, id: MemberId) {
         if !broken(Broken::RemovalUnrecorded) {
             self.state.borrow_mut().leaving.insert(id);
         }
     }
 
-    /// The record of a new member: like one of the others, or like one of a new array.
+    /// The record of a new member: laid out like one of the others, or like a member of a new
+    /// array.
     ///
     /// # Errors
-    /// Refused if the disk has no room for data, log and checksums, whatever is placed where.
+    /// Refused if no layout on the disk has room for data, log and checksums.
     fn new_record(&self, disk: &Rc<dyn Disk>, name: &str) -> Result<Record> {
         let member_bytes = disk.limits().bytes;
         let superblock = self.new_superblock();
@@ -138,15 +138,15 @@ impl MetadataWriter {
         }
     }
 
-    /// Where everything could lie on a new member of this size: as on each of the others, then as
-    /// on a member of a new array. Also why it is too small to be like one of the others.
+    /// The possible layouts of a new member of this size: those of the others, then that of a new
+    /// array. Also the reason why it is too small for the layout of one of the others.
     fn places(&self, member_bytes: u64, needed: u64) -> (Vec<ByteMap>, Option<TooSmall>) {
         let state = self.state.borrow();
         let plain = self.geometry.family() == Family::Plain;
         let (mut maps, mut small): (Vec<ByteMap>, Option<TooSmall>) = (Vec::new(), None);
         for template in state.records.values().map(|record| &record.map) {
             match template.for_joining_member(member_bytes, needed) {
-                // Without redundancy each member has its own size, and nothing but data.
+                // Without redundancy each member has its own size, and only data.
                 Ok(map) if plain => maps.push(map),
                 Ok(map) => maps.push(map.capped(template.data_bytes().max(needed))),
                 Err(why) => {
@@ -158,20 +158,20 @@ impl MetadataWriter {
         let version = state.records.values().next().expect("an array has members").map.version;
         let room = |map: &ByteMap| map.bitmap.as_ref().map_or(0, |range| range.end - range.start);
         let least_room = state.records.values().map(|record| room(&record.map)).min();
-        // Members of other sizes have other distances: what a new array would give it is as good.
+        // The layout of a new array is equally good for members of other sizes.
         let own = ByteMap::for_new_member(member_bytes, self.geometry.chunk_bytes(), version);
         maps.extend(
             own.ok()
                 .filter(|map| map.data_bytes() >= needed && room(map) >= least_room.unwrap_or(0)),
         );
         if plain {
-            // A template may have been cut to the size of a smaller one whose place it took.
+            // A template may have been cut to the size of the smaller member that it replaced.
             maps.sort_by_key(|map| std::cmp::Reverse(map.data_bytes()));
         }
         (maps, small)
     }
 
-    /// The parts of any superblock of the array that hold for a new member too, with an identity.
+    /// The superblock fields that apply to a new member too, with a new identity.
     fn new_superblock(&self) -> Superblock {
         let mut device_uuid = [0; 16];
         (self.random)(&mut device_uuid);
@@ -190,7 +190,7 @@ impl MetadataWriter {
         }
     }
 
-    /// What holds of every disk that joins.
+    /// Checks that apply to every joining disk.
     fn check_disk(&self, disk: &Rc<dyn Disk>, name: &str) -> Result<()> {
         let limits = disk.limits();
         let refuse = |what: String| Err(Error::refused(what));
@@ -217,8 +217,8 @@ impl MetadataWriter {
         Ok(())
     }
 
-    /// Leaves no trace of an earlier life where Parapet would look: an empty bad-block log, and no
-    /// header in the private area.
+    /// Erases old structures where Parapet would read them: writes an empty bad-block log, and
+    /// removes the header of the private area.
     async fn prepare_member(&self, disk: &Rc<dyn Disk>, name: &str, map: &ByteMap) -> Result<()> {
         let failed = |why| Error::refused(format!("{name} cannot be written")).because(why);
         let writer = self.reach.of(name, disk);
@@ -233,8 +233,8 @@ impl MetadataWriter {
         Ok(())
     }
 
-    /// The lowest free number at or above the slots, as md gives them; numbers of members that
-    /// failed come last, since they may still come back.
+    /// The lowest free number at or above the slots, as md assigns them. Numbers of failed members
+    /// come last, because these may still return.
     fn free_number(&self, name: &str) -> Result<MemberId> {
         let state = self.state.borrow();
         let room = |record: &Record| record.map.superblock.end - record.map.superblock.start;
@@ -256,11 +256,11 @@ impl MetadataWriter {
         })
     }
 
-    /// Takes an old member back, if it can be brought up to date by the bitmap alone. The next
-    /// commit that slots it makes it a member again.
+    /// Readmits a former member if the bitmap alone can bring it up to date. The next commit that
+    /// assigns its slot makes it a member again.
     ///
     /// # Errors
-    /// Refused, with the reason: then only a full rebuild will do (`admit` it as a new member).
+    /// Refused, with the reason: only a full rebuild is possible then (`admit` it as a new member).
     /// Nothing was written.
     pub async fn readmit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Readmitted> {
         self.check_disk(&disk, name)?;
@@ -285,8 +285,8 @@ impl MetadataWriter {
         Ok(Readmitted { id, data_offset, slot, ranges, checksums_from, bad })
     }
 
-    /// The array offset below which the checksums of a member were right when it left, by its own
-    /// record: what was made of them since, or was not durable there, no bit tells of.
+    /// The array offset below which a member's checksums were valid when it left, by its own
+    /// record. No bit covers later or undurable changes of them.
     async fn checksums_of(&self, found: &MemberProbe) -> u64 {
         if self.private.get().checksums_from.is_none() || broken(Broken::ReaddChecksumsTrusted) {
             return u64::MAX;
@@ -298,9 +298,10 @@ impl MetadataWriter {
         own.and_then(|header| header.checksums_from).unwrap_or(0)
     }
 
-    /// A member that is lost has lost bytes that it once held: the bits, which tell what it missed,
-    /// do not tell that. With the next commit they count as cleared, so no member that leaves then,
-    /// or left before, comes back by them: also not after a restart, as `events_cleared` says so.
+    /// Invalidates the bitmap for re-adding members. A lost member has lost bytes that it once
+    /// held, which no bit covers. From the next commit on the bits count as cleared, so that no
+    /// present or former member can return by them. `events_cleared` makes that hold after a
+    /// restart, too.
     pub fn void_bits(&self) {
         self.void_bits.set(!broken(Broken::CutReadded));
     }
@@ -316,7 +317,7 @@ impl MetadataWriter {
         });
     }
 
-    /// The slot that a member may return to with no more than the bitmap's regions copied.
+    /// The slot that a member may return to if only the regions with set bits are copied.
     fn may_return(&self, found: &MemberProbe) -> Result<Slot> {
         let (theirs, name) = (&found.superblock, &found.name);
         let full = "add it as a new member: it must be rebuilt in full";

@@ -1,32 +1,33 @@
-//! One at a time: two writes of the same bytes may land in any order, so there are never two.
+//! A mutex for tasks: concurrent writes of the same bytes may land in any order, so there is only
+//! one.
 
 use std::cell::Cell;
 
 use io::Signal;
 
-/// A right that one task has at a time.
+/// A mutex that one task holds at a time.
 #[derive(Default)]
 pub struct AsyncMutex {
     taken: Cell<bool>,
     free: Signal,
 }
 
-/// The right; given back when dropped.
+/// The lock; released when dropped.
 pub struct Held<'a>(&'a AsyncMutex);
 
 impl AsyncMutex {
-    /// A right that its maker already has, and [`AsyncMutex::adopt`]s later.
+    /// A mutex that its creator already holds, and [`AsyncMutex::adopt`]s later.
     pub fn taken() -> AsyncMutex {
         AsyncMutex { taken: Cell::new(true), free: Signal::new() }
     }
 
-    /// The right that this was made with, for the one task that was to have it; `None` if it was
-    /// made free. No other task can have it before that task has dropped it.
+    /// The lock that the mutex was created with, for the one task meant to hold it; `None` if it
+    /// was created free. No other task can take it before that task has dropped it.
     pub fn adopt(&self) -> Option<Held<'_>> {
         self.taken.get().then_some(Held(self))
     }
 
-    /// Waits until nobody has it.
+    /// Waits until the mutex is free, and takes it.
     pub async fn take(&self) -> Held<'_> {
         while self.taken.get() {
             self.free.wait().await;

@@ -1,15 +1,15 @@
 //! Bits of the write-intent bitmap, on all members.
 //!
-//! Owns when a page of the bitmap is written, and where to. Which bits are set, and when they may
-//! be cleared, is the keeper's business.
+//! Owns the decision when a page of the bitmap is written, and to which members. The keeper decides
+//! which bits are set and when they may be cleared.
 //!
-//! A bit is set in memory first, which puts its page on the list of pages each member is behind in;
-//! then whoever has the turn writes what its members are behind in. Calls that arrive together
-//! share one write, and no page is ever written twice at once. Every such write is FUA: whoever
-//! waited for the turn and finds nothing left to write relies on it.
+//! A bit is first set in memory, which makes its page stale on each member. The task that holds the
+//! lock then writes the stale pages. Concurrent calls share one write, and no page is ever written
+//! twice at once. Every such write is FUA, because a caller that finds no stale page after its wait
+//! relies on it.
 //!
-//! Invariant: a bit is cleared on disk only when nobody is missing, and after `events_cleared` says
-//! so on every member.
+//! Invariant: a bit is cleared on disk only when no member is missing, and only after
+//! `events_cleared` covers it on every member.
 
 use std::ops::RangeInclusive;
 
@@ -25,7 +25,7 @@ impl MetadataWriter {
     /// Sets bits, durably on every assigned member before it returns.
     ///
     /// # Errors
-    /// The members that could not be written: on them the bits may not be set.
+    /// The members that could not be written: the bits may not be set there.
     pub async fn set_bits(
         &self,
         assigned: &Configuration,
@@ -38,9 +38,9 @@ impl MetadataWriter {
         if failures.is_empty() { Ok(()) } else { Err(failures) }
     }
 
-    /// Clears bits, of regions that are in sync and not being written. Those that are set again
-    /// before it returns stay set. Does nothing while a slot is not held by a member that has all
-    /// it should: whoever comes back will need the bits.
+    /// Clears bits of regions that are in sync and not being written. Bits that are set again
+    /// before it returns stay set. Does nothing while a slot is not in sync: a returning member
+    /// will need the bits.
     ///
     /// # Errors
     /// The members that could not be written.
@@ -53,12 +53,12 @@ impl MetadataWriter {
         if !whole && !broken(Broken::BitClearedDegraded) {
             return Ok(());
         }
-        // From here on, a bit that is set again stays: nothing was awaited since the caller
-        // decided.
+        // From here on, a bit that is set again stays set. There was no await since the caller's
+        // decision.
         self.state.borrow_mut().doomed.extend(regions);
         let ids: Vec<MemberId> = assigned.assigned().map(|(_, id)| id).collect();
         let events = self.events.get();
-        // Members that left before now lack more than the bits will say: that comes first.
+        // First invalidates re-adds of former members, which lack more than the bits will cover.
         self.change(|bits| {
             if bits.header().events_cleared == events {
                 return Pages::NONE;
@@ -82,9 +82,9 @@ impl MetadataWriter {
         state.bits.as_ref().map(Bits::dirty).unwrap_or_default().into_iter()
     }
 
-    /// What the dirty regions are in array space: what a member lacks that was lost while all was
-    /// clean. More is added with every write until the member has its slot again, so whoever slots
-    /// it asks once more when no write can be under way.
+    /// The dirty regions in array space: the ranges that a member lacks if it was lost while all
+    /// was clean. Every write adds more until the member has its slot again. So the caller must ask
+    /// again when no write can be in flight.
     pub fn dirty_ranges(&self) -> RangeSet {
         let state = self.state.borrow();
         let Some(bits) = &state.bits else { return RangeSet::new() };
@@ -92,7 +92,7 @@ impl MetadataWriter {
         dirty.map(|range| sync::array_range(&self.geometry, range)).collect()
     }
 
-    /// Changes the bitmap in memory; every member is behind in the pages that change.
+    /// Changes the bitmap in memory; the changed pages become stale on every member.
     pub(super) fn change(&self, change: impl FnOnce(&mut Bits) -> Pages) {
         let mut state = self.state.borrow_mut();
         let State { records, bits, .. } = &mut *state;
@@ -102,8 +102,8 @@ impl MetadataWriter {
         }
     }
 
-    /// Writes the pages that these members are behind in. When it returns, each of them that is not
-    /// among the failures holds durably all that was set before the call.
+    /// Writes the stale pages of these members. When it returns, each member that is not among the
+    /// failures holds durably all bits set before the call.
     pub(super) async fn write_bitmap(&self, ids: &[MemberId]) -> Failures {
         if self.state.borrow().bits.is_none() {
             return Failures::new();

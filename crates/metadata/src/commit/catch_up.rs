@@ -1,17 +1,17 @@
-//! Members that a crash has left one event behind: the first commit begins with bringing them up.
+//! Members that a crash has left one event behind: the first commit begins by bringing them up to
+//! date.
 //!
 //! ```text
-//!              crash           the next commit              crash        what is left
-//!   a.img   23 ─────▶ 24       header 25 in place of 23's,  25           the freshest
-//!   b.img   23 ─────▶ 23       header 25 in place of 23's,  23           two behind: left out,
+//!              crash           the next commit              crash        result
+//!   a.img   23 ─────▶ 24       header 25 replaces 23's,     25           the freshest
+//!   b.img   23 ─────▶ 23       header 25 replaces 23's,     23           two behind: left out,
 //!                                                                        and without a header
 //! ```
 //!
-//! All that the superblocks of a commit speak for is durable on every member before the first of
-//! them is written. So members that have missed only their superblock are given it here, with the
-//! number and the tag that the others have, before the next number goes anywhere. Another policy
-//! that the user has given the array meanwhile is no part of that commit: features, and what lies
-//! where, are as they were found.
+//! Everything that the superblocks of a commit claim is durable on every member before the first of
+//! them is written. So members that missed only their superblock get it here, with the number and
+//! the tag of the others, before anything with the next number is written. A change of policy by
+//! the user is not part of that old commit: features and places stay as found.
 
 use io::broken::{Broken, broken};
 use layout::md::Superblock;
@@ -21,13 +21,13 @@ use crate::commit::member_io::all;
 use crate::commit::record::Record;
 use crate::commit::{Failures, MetadataWriter, Opened};
 
-/// What the last commit before a start has left undone.
+/// The unfinished part of the last commit before the start.
 pub(super) struct Behind {
-    /// Who misses its superblock, and the one it has.
+    /// The members without its superblock, and the ones they have.
     members: Vec<(MemberId, Superblock)>,
-    /// One that was written.
+    /// A superblock of that commit.
     latest: Superblock,
-    /// How far each member was at the start.
+    /// The configuration at the start, with each member's progress.
     start: Configuration,
 }
 
@@ -45,7 +45,7 @@ impl Behind {
         some.then_some(Behind { members, latest, start })
     }
 
-    /// The superblock of the last commit for one who has missed it.
+    /// The superblock of the last commit for a member that missed it.
     fn draw(&self, metadata: &MetadataWriter, id: MemberId, mut record: Record) -> Superblock {
         let latest = &self.latest;
         let found = self.members.iter().find(|(member, _)| *member == id);
@@ -62,7 +62,8 @@ impl Behind {
 }
 
 impl MetadataWriter {
-    /// Writes the superblock of the last commit to those who have missed it and still hold a slot.
+    /// Writes the superblock of the last commit to the members that missed it and still hold a
+    /// slot.
     ///
     /// # Errors
     /// The members that could not be written.

@@ -1,5 +1,4 @@
-//! Data and checksum tables of members, read and written while no client is served: replay of the
-//! log after a crash.
+//! Data and checksum tables of members, read and written before any client is served: for replay.
 
 use std::ops::Range;
 
@@ -26,7 +25,7 @@ impl MetadataWriter {
         self.reach().read(&*record.disk, start + range.start..start + range.end).await
     }
 
-    /// Which of these bytes of a member's data are on its list of bad blocks.
+    /// The parts of a range on a member's bad-block list.
     pub fn listed(&self, id: MemberId, range: Range<u64>) -> RangeSet {
         let bad = self.record(id).map(|record| record.bad_ranges()).unwrap_or_default();
         let within = bad.iter().map(|bad| bad.start.max(range.start)..bad.end.min(range.end));

@@ -1,13 +1,12 @@
-//! The flushes of members: all go through here, one after the other.
+//! The flushes of members: all go through this module, one after the other.
 //!
-//! After a flush that fails, all that its member was sent since the last good one is unknown,
-//! whoever wrote it. But kernels tell each error once (`fsync`): of two flushes that are under way
-//! together, or one after the other, one is told of the lost write, and the other one of a success
-//! that is none. So there is one at a time, and none succeeds after one that failed, until the
-//! member is taken in anew.
+//! After a failed flush, every write to the member since its last good flush is in an unknown
+//! state. But kernels report each error only once (`fsync`). Of two flushes, concurrent or in
+//! sequence, one gets the error and the other a false success. So there is only one flush at a
+//! time, and none succeeds after a failed one until the member is admitted again.
 //!
-//! Without redundancy a failed member stays where it is, and its metadata goes on being written:
-//! nothing is rebuilt on the word of superblocks and bitmap.
+//! Without redundancy a failed member stays in its slot, and its metadata is still written:
+//! superblocks and bitmap never cause a rebuild there.
 
 use std::cell::RefCell;
 
@@ -18,16 +17,16 @@ use crate::commit::async_mutex::Held;
 use crate::commit::member_io::all;
 use crate::commit::{Failures, MetadataWriter};
 
-/// Why what a member was sent is unknown, if so.
+/// The error of a failed flush of a member.
 pub(crate) type Failed = RefCell<Option<io::Error>>;
 
 impl MetadataWriter {
-    /// Waits until nobody flushes members.
+    /// Waits for the turn to flush members.
     pub async fn turn_to_flush(&self) -> Held<'_> {
         self.flushing.take().await
     }
 
-    /// Why no flush of this member succeeds any more, if so.
+    /// The reason if no flush of this member can succeed any more.
     pub fn unflushable(&self, id: MemberId) -> Option<io::Error> {
         let state = self.state.borrow();
         match state.records.get(&id) {
@@ -37,14 +36,14 @@ impl MetadataWriter {
         }
     }
 
-    /// A flush of this member has failed.
+    /// Records that a flush of this member has failed.
     pub fn set_unflushable(&self, id: MemberId, why: &io::Error) {
         if let Some(record) = self.state.borrow().records.get(&id) {
             record.flush_failed.borrow_mut().get_or_insert(why.clone());
         }
     }
 
-    /// Makes durable what was written of the metadata of these members, and of their data.
+    /// Makes the metadata and data written to these members durable.
     pub async fn flush(&self, members: &[MemberId]) -> Failures {
         let _turn = self.turn_to_flush().await;
         let plain = self.geometry.family() == Family::Plain;

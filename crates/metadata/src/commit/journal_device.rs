@@ -1,13 +1,13 @@
-//! The journal device of an array: where its log lies, and how a session begins on it.
+//! The journal device of an array: the place of its log, and the begin of a session on it.
 //!
-//! Owns the header of the device, and what the members' headers say of it. Never writes the log
-//! (`crate::log`), never decides whether the device is used: the configuration says that.
+//! Owns the header of the device, and its entry in the members' headers. Never writes the log
+//! (`log::batch`). Never decides whether the device is used: the configuration does.
 //!
 //! ```text
-//!   first commit of a session     device: header of the session, in the copy that the one before
-//!                                 does not need, durable
+//!   first commit of a session     device: header of the session, in the copy that the previous
+//!                                 session does not need, durable
 //!                                 members: headers that name device and session, superblocks
-//!   it is lost                    barrier; members flushed; headers that give it up, superblocks
+//!   the device is lost            barrier; members flushed; headers that give it up, superblocks;
 //!                                 the next batches go to the members
 //! ```
 
@@ -28,7 +28,7 @@ use crate::commit::member_io::MemberIo;
 use crate::commit::private::Private;
 use crate::commit::{Failures, MetadataWriter};
 
-/// The device that this session's log may lie on.
+/// The device that may hold this session's log.
 pub struct Journal {
     /// Its identity.
     pub uuid: Uuid,
@@ -37,13 +37,13 @@ pub struct Journal {
     pub(crate) disk: Rc<dyn Disk>,
     /// The log, in bytes from the start of the device.
     pub(crate) log: Range<u64>,
-    /// Which copy of its header the next session's goes into.
+    /// The index of the header copy for the next session.
     pub(crate) copy: usize,
-    /// What the other copy holds is not of this array's journal.
+    /// The other copy does not belong to this array's journal.
     pub(crate) fresh: bool,
     /// The number of this session's log there.
     pub(crate) session: Cell<u64>,
-    /// Its header says so.
+    /// The header of the session is written.
     pub(crate) begun: Cell<bool>,
 }
 
@@ -54,14 +54,13 @@ impl Journal {
         Journal { uuid, name, disk, log, copy: 0, fresh: true, session, begun }
     }
 
-    /// What members' headers say of it while its log is not theirs.
+    /// Its entry in the members' headers while these have the log.
     pub(crate) fn note(&self) -> JournalNote {
         let name = DeviceName::new(&self.name);
         JournalNote { uuid: self.uuid, name, used: JournalUse::Away }
     }
 
-    /// Writes the header of a journal that nothing was logged on yet, for an array of this identity
-    /// and name.
+    /// Writes the header of an empty journal, for an array of this identity and name.
     pub(crate) async fn write_first(&self, reach: &MemberIo, set: (Uuid, Name)) -> io::Result<()> {
         let header = JournalHeader {
             set_uuid: set.0,
@@ -75,7 +74,7 @@ impl Journal {
         self.write_header(reach, &header).await
     }
 
-    /// Writes its header, durably. Of an array that was something else before, the other copy goes.
+    /// Writes its header, durably. On a disk new to the array, the other copy is erased.
     pub(crate) async fn write_header(
         &self,
         reach: &MemberIo,
@@ -97,12 +96,12 @@ impl MetadataWriter {
         self.journal.as_ref()
     }
 
-    /// What the array's journal device is to it, by its record; `None` if it has none.
+    /// The journal device's entry in the array's record; `None` if there is none.
     pub fn journal_note(&self, configuration: &Configuration) -> Option<JournalNote> {
         self.private_of(configuration).journal
     }
 
-    /// What the members' headers have in common with this configuration.
+    /// The common header contents for this configuration.
     pub(super) fn private_of(&self, configuration: &Configuration) -> Private {
         let mut private = self.private.get();
         let Private { journal: Some(note), begun: true, .. } = &mut private else { return private };
@@ -115,7 +114,7 @@ impl MetadataWriter {
         private
     }
 
-    /// From the next commit on the journal device is not used any more, not even when it is back.
+    /// Gives up the journal device from the next commit on, even if it returns.
     pub fn give_up_journal(&self) {
         let mut private = self.private.get();
         for note in private.journal.iter_mut().chain(&mut private.next_journal) {
@@ -124,7 +123,7 @@ impl MetadataWriter {
         self.private.set(private);
     }
 
-    /// Where the log lies on the journal device, if there is one.
+    /// The place of the log on the journal device, if there is one.
     pub(super) fn journal_place(&self) -> Option<LogPlace> {
         let journal = self.journal.as_ref()?;
         let (offset, bytes) = (journal.log.start, journal.log.end - journal.log.start);

@@ -1,9 +1,8 @@
-//! How the metadata writer reaches a member's bytes: plain reads and writes, each with a deadline.
+//! Member I/O of the metadata writer: plain reads and writes, each with a deadline.
 //!
 //! Owns alignment (reads are widened to the disk's blocks) and the deadline, so that one hung
-//! member cannot hold up the record of all; and what disks have not answered in time and may
-//! still carry out: whoever changes a disk names it (`MemberIo::of`). Never decides what to read
-//! or write.
+//! member cannot delay the commit. Tracks writes that have missed their deadline and may still
+//! land, by the name of the disk (`MemberIo::of`). Never decides what to read or write.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -15,40 +14,40 @@ use std::time::Duration;
 
 use io::{Buf, Class, Clock, Completion, Disk, Done, ErrorKind, Op, Pool, Work};
 
-/// A deadline is waited for in so many parts.
+/// The number of steps in which a deadline is waited for.
 const STEPS: u32 = 4;
 /// Unused memory kept for the next superblock or page.
 const KEEP_BYTES: usize = 256 << 10;
-/// What is read at once.
+/// The size of one read.
 const PART_BYTES: u64 = 32 << 20;
 /// The most bytes of one operation.
 const MOST_BYTES: u64 = 1 << 20;
 
-/// The means to read and write members.
+/// Reads and writes members.
 #[derive(Clone)]
 pub(crate) struct MemberIo {
     pool: Pool,
     clock: Rc<dyn Clock>,
-    /// An operation may take so long.
+    /// The time limit of an operation.
     deadline: Duration,
     late: Rc<RefCell<Vec<Late>>>,
 }
 
-/// The means to change one disk, which is remembered by its name if it does not answer in time.
+/// Writes to one disk; writes without an answer in time are tracked by its name.
 pub(crate) struct Writer<'a> {
     reach: &'a MemberIo,
     name: &'a str,
     disk: &'a Rc<dyn Disk>,
 }
 
-/// A change that missed its deadline; holds the disk for as long as it is under way.
+/// A write that missed its deadline; it holds the disk while it is in flight.
 struct Late {
     name: String,
     _disk: Rc<dyn Disk>,
     answer: Completion<Done>,
 }
 
-/// Bytes that were read from a disk.
+/// Bytes read from a disk.
 pub(crate) struct Loaded {
     buf: Buf,
     within: Range<usize>,
@@ -63,24 +62,24 @@ impl Deref for Loaded {
 }
 
 impl MemberIo {
-    /// Gives an operation up after `deadline`.
+    /// Member I/O that gives an operation up after `deadline`.
     pub(crate) fn within(clock: Rc<dyn Clock>, deadline: Duration) -> MemberIo {
         MemberIo { pool: Pool::new(KEEP_BYTES), clock, deadline, late: Rc::default() }
     }
 
-    /// The means to change this disk.
+    /// The writer for this disk.
     pub(crate) fn of<'a>(&'a self, name: &'a str, disk: &'a Rc<dyn Disk>) -> Writer<'a> {
         Writer { reach: self, name, disk }
     }
 
-    /// Changes of a disk of this name that missed their deadline and may still be carried out.
+    /// Writes to a disk of this name that missed their deadline and may still land.
     pub(crate) fn late(&self, name: &str) -> usize {
         let mut late = self.late.borrow_mut();
         late.retain_mut(|late| late.answer.take_ready().is_none());
         late.iter().filter(|late| late.name == name).count()
     }
 
-    /// Reads bytes of a disk, wherever they begin and end.
+    /// Reads a range of a disk with any alignment.
     pub(crate) async fn read(&self, disk: &dyn Disk, range: Range<u64>) -> io::Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity((range.end - range.start) as usize);
         for start in range.clone().step_by(PART_BYTES as usize) {
@@ -90,7 +89,7 @@ impl MemberIo {
         Ok(bytes)
     }
 
-    /// The same, left where they were read to; at most 32 MiB, or 64 MiB of whole blocks.
+    /// Like [`MemberIo::read`], without a copy; at most 32 MiB, or 64 MiB of whole blocks.
     pub(crate) async fn load(&self, disk: &dyn Disk, range: Range<u64>) -> io::Result<Loaded> {
         let block = u64::from(disk.limits().logical_block);
         let wide = range.start / block * block..range.end.next_multiple_of(block);
@@ -117,7 +116,7 @@ impl MemberIo {
 
     /// The answer; `None` if it does not come in time.
     async fn answer(&self, answer: &mut Completion<Done>) -> Option<Done> {
-        // In steps: one that ends late was kept from ending, and the member's answer from coming.
+        // In steps: a late step means that this thread was blocked, and so was the member's answer.
         for _ in 0..STEPS {
             let step = self.clock.now() + self.deadline / STEPS;
             let mut alarm = pin!(self.clock.sleep_until(step));
@@ -146,12 +145,12 @@ impl Writer<'_> {
         self.carry_out(if fua { op.with_fua() } else { op }).await
     }
 
-    /// Makes all that was written durable.
+    /// Makes all writes durable.
     pub(crate) async fn flush(&self) -> io::Result<()> {
         self.carry_out(Op::flush()).await
     }
 
-    /// Makes bytes read as zeros. If `fast`, only if the disk has a quicker way than writing them.
+    /// Makes bytes read as zeros. With `fast`, only if the disk can do that faster than by writing.
     pub(crate) async fn zero(&self, range: Range<u64>, fast: bool) -> io::Result<()> {
         let most = 64 * MOST_BYTES;
         let mut at = range.start;
@@ -179,7 +178,7 @@ fn checked(mut done: Done) -> io::Result<Done> {
     result.map(|()| done)
 }
 
-/// Runs futures side by side; the answers are in their order.
+/// Runs futures concurrently; the answers are in their order.
 pub async fn all<T, F: Future<Output = T>>(futures: impl IntoIterator<Item = F>) -> Vec<T> {
     let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
     let mut answers: Vec<Option<T>> = running.iter().map(|_| None).collect();

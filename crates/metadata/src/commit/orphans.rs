@@ -1,13 +1,13 @@
-//! What members have not answered in time, and may still carry out.
+//! Orphaned writes: operations that members have not answered in time and may still carry out.
 //!
 //! ```text
-//!   header 150 ─▶ … no answer: it is given up                        lands
-//!                       header 150 anew ─▶ superblock 150              │
-//!                                          which goes with the later one, that is gone then
+//!   header 150 ─▶ … no answer: given up                             lands late
+//!                       header 150 again ─▶ superblock 150              │
+//!                                           matches the second header, which is overwritten then
 //! ```
 //!
-//! So nothing more is written to a member while something is under way there, whether or not it has
-//! been decided meanwhile that it is lost.
+//! So nothing more is written to a member while a write is in flight there, even if the keeper has
+//! already decided that the member is lost.
 
 use io::broken::{Broken, broken};
 use layout::MemberId;
@@ -15,14 +15,14 @@ use layout::MemberId;
 use crate::commit::{Failures, MetadataWriter};
 
 impl MetadataWriter {
-    /// Superblocks and bitmap pages written to a member of this name that it has not answered in
-    /// time, and that may still land.
+    /// Superblocks and bitmap pages written to a member of this name without an answer in time;
+    /// they may still land.
     pub fn late_writes(&self, name: &str) -> usize {
         self.reach.late(name)
     }
 
     /// # Errors
-    /// Those of these members that have not answered in time.
+    /// The members among these that have not answered in time.
     pub(super) fn none_late<'a>(
         &self,
         ids: impl Iterator<Item = &'a MemberId>,
@@ -31,7 +31,7 @@ impl MetadataWriter {
         if late.is_empty() { Ok(()) } else { Err(late) }
     }
 
-    /// Why nothing more is to be written to a member, if so.
+    /// The reason if nothing more may be written to a member.
     pub(super) fn late(&self, id: MemberId) -> Option<io::Error> {
         let state = self.state.borrow();
         let late = self.reach.late(&state.records.get(&id)?.name) > 0;

@@ -1,7 +1,7 @@
-//! The members' partial parity logs, as md has them: where they lie, and that they begin empty.
+//! The members' partial parity logs in md's form: their places, and their initialization.
 //!
-//! A log is emptied before a session writes to it, and before its member gets a slot: all of it is
-//! zeroed, or units of an older life might be taken for newer ones.
+//! A log is emptied before a session writes to it, and before its member gets a slot. All of it is
+//! zeroed, or old units could be taken for newer ones.
 
 use layout::md::ppl::{self, MOST_SLOTS, PplHeader};
 use layout::md::{Features, Uuid};
@@ -13,7 +13,7 @@ use crate::commit::member_io::{MemberIo, all};
 use crate::commit::record::Record;
 use crate::commit::{Failures, MetadataWriter};
 
-/// Why an array of this shape cannot have md's partial parity log, if so.
+/// The reason if an array of this shape cannot have md's partial parity log.
 pub(crate) fn unfit(geometry: &Geometry) -> Option<String> {
     let (level, slots) = (geometry.layout().level(), geometry.slots());
     if level != Level::Raid5 {
@@ -24,19 +24,19 @@ pub(crate) fn unfit(geometry: &Geometry) -> Option<String> {
 }
 
 impl MetadataWriter {
-    /// The array's policy is md's partial parity log, from the beginning of the session on.
+    /// True if the array's policy is md's partial parity log, from the beginning of the session on.
     pub(super) fn keeps_ppl(&self) -> bool {
         self.private.get().next_consistency == Consistency::Ppl
     }
 
-    /// What the shard is told of the log.
+    /// The log settings for the shard.
     pub(super) fn ppl_setup(&self) -> LogSetup {
         let signature = ppl::signature(&self.facts.uuid, parity::crc32c);
         let bytes = self.private.get().next_log.bytes;
         LogSetup::Ppl { pp_bytes: ppl::unit_pp_bytes(bytes), signature }
     }
 
-    /// How many bytes of the logs are used: what the smallest has, and at most so many.
+    /// The size used of each log: the size of the smallest one, and at most this much.
     pub(super) fn ppl_bytes(&self, most: u64) -> u64 {
         let state = self.state.borrow();
         let places = state.records.values().filter_map(Record::ppl_place);
@@ -44,7 +44,7 @@ impl MetadataWriter {
         ppl::usable_bytes(least.min(most)).max(2 * ppl::HEADER_BYTES)
     }
 
-    /// Empties the logs of these members that are stale.
+    /// Empties the stale logs of these members.
     pub(super) async fn empty_ppl(&self, assigned: &[MemberId], failures: &Failures) -> Failures {
         let stale = self.records(assigned, failures).into_iter();
         let stale = stale.filter(|(_, record)| record.stale_ppl && self.keeps_ppl());
@@ -67,7 +67,7 @@ impl MetadataWriter {
 }
 
 impl Record {
-    /// Where the member's partial parity log lies, if it has one.
+    /// The place of the member's partial parity log, if it has one.
     pub(crate) fn ppl_place(&self) -> Option<LogPlace> {
         let has_one = self.superblock.features.intersects(Features::ANY_PPL);
         let room = self.map.ppl.as_ref().filter(|_| has_one)?;
@@ -75,8 +75,8 @@ impl Record {
         Some(LogPlace { offset: room.start, bytes, session: 0 })
     }
 
-    /// A session begins: nothing that the log tells of matters any more, and it is used as a ring
-    /// if it has room for one.
+    /// Begins a session: the old contents of the log are released. It is used as a ring if it has
+    /// room for one.
     pub(super) fn begin_ppl(&mut self) {
         let Some(place) = self.ppl_place() else { return };
         let ring = place.bytes >= ppl::MULTIPLE_BYTES;

@@ -1,7 +1,8 @@
 //! The headers of the members' private areas, and the session of the intent log.
 //!
-//! Owns when a header is written: before each superblock, and made durable with everything else
-//! that must be, so that a superblock of ours always has one (`layout::private` has the rule).
+//! Owns the decision when a header is written: before each superblock, and durable together with
+//! the other structures. So a superblock of ours always has a matching one (`layout::private` has
+//! the rule).
 
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ use crate::commit::member_io::{MemberIo, all};
 use crate::commit::record::Record;
 use crate::commit::{Failures, MetadataWriter};
 
-/// How a log is divided. md's is not, and has so many bytes.
+/// The zones of a log. md's log has none, only a size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Zones {
     pub(crate) count: u32,
@@ -29,40 +30,40 @@ pub(crate) struct Zones {
     pub(crate) form: Form,
 }
 
-/// What the headers of all members have in common.
+/// The header contents common to all members.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Private {
-    /// How the array stands against the write hole, as the headers say.
+    /// The crash-consistency policy in the headers.
     pub(crate) consistency: Consistency,
-    /// How it does from the beginning of the session on.
+    /// The policy from the beginning of the session on.
     pub(crate) next_consistency: Consistency,
-    /// Differs between halves of an array that were run apart.
+    /// Differs between the halves of a split brain.
     pub(crate) history_id: Uuid,
     /// The members have headers.
     pub(crate) kept: bool,
-    /// How each log is divided, as the headers say; 0 zones without a log.
+    /// The zones of each log in the headers; 0 zones without a log.
     pub(crate) log: Zones,
-    /// How it is from the beginning of the session on.
+    /// The zones from the beginning of the session on.
     pub(crate) next_log: Zones,
-    /// There is parity that a crash may have cut.
+    /// Some parity may be torn by a crash.
     pub(crate) unverified: bool,
     /// See [`PrivateHeader::checksums_from`].
     pub(crate) checksums_from: Option<u64>,
     /// See [`PrivateHeader::checksums_torn`].
     pub(crate) checksums_torn: bool,
-    /// The journal device, as the headers say; from the beginning of the session on the
-    /// configuration tells whether the log lies there.
+    /// The journal device in the headers. From the beginning of the session on, the configuration
+    /// decides whether it has the log.
     pub(crate) journal: Option<JournalNote>,
-    /// What they say of it from then on.
+    /// Its entry from then on.
     pub(crate) next_journal: Option<JournalNote>,
     /// The session has begun.
     pub(crate) begun: bool,
 }
 
 impl MetadataWriter {
-    /// Opens the intent log for a session, with so many zones of at most `most_bytes` each: it
-    /// begins with [`MetadataWriter::begin_session`], and with the next commit the log of the one
-    /// before does not count any more. `None` if the array has none.
+    /// Opens the intent log for a session, with this many zones of at most `most_bytes` each. The
+    /// session begins with [`MetadataWriter::begin_session`]; the next commit invalidates the
+    /// previous log. `None` if the array has no log.
     ///
     /// # Panics
     /// If there is no room for so many zones: see `MetadataWriter::zones_possible`.
@@ -97,7 +98,7 @@ impl MetadataWriter {
         Some(LogSetup::Zone { zone_bytes, data, checksums, device: self.journal.is_some() })
     }
 
-    /// The session begins: what the log said before is resolved.
+    /// Begins the session: the previous log is replayed.
     pub fn begin_session(&self) {
         let private = self.private.get();
         let (log, consistency) = (private.next_log, private.next_consistency);
@@ -114,10 +115,10 @@ impl MetadataWriter {
         }
     }
 
-    /// How many shards may log; `None` if the array has no log.
+    /// The most shards that may log; `None` if the array has no log.
     pub(crate) fn zones_possible(&self) -> Option<u64> {
         if self.keeps_ppl() && self.sealed.is_none() {
-            // Of all that a member's log holds, only what was written last counts.
+            // Only the last batch in a member's log is used.
             return Some(1);
         }
         let logs = self.private.get().next_consistency.has_log() && self.sealed.is_none();
@@ -130,8 +131,8 @@ impl MetadataWriter {
         least_zone(self.geometry.slots(), journal)
     }
 
-    /// Room for the log on every member, and on the journal device: when that is lost, the same
-    /// zones are on the members.
+    /// The size available for the log on every member, and on the journal device. After the loss of
+    /// the device, the members have the same zones.
     fn log_bytes(&self) -> Option<u64> {
         let state = self.state.borrow();
         let each = state.records.values().map(|record| {
@@ -142,35 +143,35 @@ impl MetadataWriter {
         each.chain(device).min().filter(|&bytes| bytes > 0)
     }
 
-    /// There is parity that is not in sync and that the log knows nothing of, or is no more: from
-    /// the next commit on.
+    /// Records, from the next commit on, whether some parity is unsynced and not covered by the
+    /// log.
     pub fn set_unverified(&self, unverified: bool) {
         self.private.set(Private { unverified, ..self.private.get() });
     }
 
-    /// From the next commit on the checksums count below this array offset; `u64::MAX`: all of
-    /// them. Above it a crash has torn them from their blocks if `torn`, else they mean nothing.
-    /// Nothing where none are kept.
+    /// Records, from the next commit on, that the checksums are valid below this array offset;
+    /// `u64::MAX`: all of them. Those above it are torn from their blocks by a crash if `torn`,
+    /// else meaningless. No effect if the array keeps none.
     pub fn set_checksums_from(&self, offset: u64, torn: bool) {
         let private = self.private.get();
         let checksums_from = private.checksums_from.map(|_| offset);
         self.private.set(Private { checksums_from, checksums_torn: torn, ..private });
     }
 
-    /// Where a member's table of checksums begins, if the array keeps them.
+    /// The start of a member's checksum table, if the array keeps checksums.
     pub fn table_place(&self, id: MemberId) -> Option<u64> {
         self.private.get().checksums_from?;
         let state = self.state.borrow();
         Some(state.records.get(&id)?.map.private_parts()?.checksums.start)
     }
 
-    /// True if a member with this record has room for the array's checksums, if it keeps any.
+    /// True if a member with this record has room for the array's checksums, if there are any.
     pub(super) fn has_room_for_checksums(&self, record: &Record) -> bool {
         self.private.get().checksums_from.is_none() || record.has_table()
     }
 
-    /// Lists an array range as bad, or as good again, from the next commit on. False if the list
-    /// has no room for it.
+    /// Adds an array range to the bad list, or removes it, from the next commit on. False if the
+    /// list has no room for it.
     pub fn set_bad(&self, range: Range<u64>, lost: bool) -> bool {
         let mut state = self.state.borrow_mut();
         let mut next = state.bad.clone();
@@ -186,12 +187,12 @@ impl MetadataWriter {
         fits
     }
 
-    /// How many bytes of the array are listed as bad.
+    /// The number of array bytes on the bad list.
     pub fn bad_array_bytes(&self) -> u64 {
         self.state.borrow().bad.bytes()
     }
 
-    /// Where a member's log lies, if the array has one.
+    /// The place of a member's log, if the array has one.
     pub fn log_place(&self, id: MemberId) -> Option<LogPlace> {
         if id == MemberId::JOURNAL {
             return self.journal_place();
@@ -219,14 +220,14 @@ impl MetadataWriter {
         room >= u64::from(count) * bytes
     }
 
-    /// A number that no log carries yet.
+    /// A session number that no log has yet.
     pub(super) fn session(&self) -> u64 {
         let mut bytes = [0; 8];
         (self.random)(&mut bytes);
         if broken(Broken::SessionReused) { 1 } else { u64::from_le_bytes(bytes).max(1) }
     }
 
-    /// Writes the headers that go with superblocks of `events` and `utime`.
+    /// Writes the headers for superblocks with `events` and `utime`.
     pub(super) async fn write_headers(
         &self,
         members: Vec<(MemberId, Record)>,
@@ -265,12 +266,12 @@ impl MetadataWriter {
 }
 
 impl Record {
-    /// True if there is room for a table of checksums of all its data.
+    /// True if there is room for the checksum table of all its data.
     pub(crate) fn has_table(&self) -> bool {
         self.map.private_parts().is_some_and(|parts| !parts.checksums.is_empty())
     }
 
-    /// Writes the header that goes with `superblock`. Nothing where there is no private area.
+    /// Writes the header for `superblock`. No effect without a private area.
     pub(crate) async fn write_header(
         &self,
         reach: &MemberIo,
@@ -310,7 +311,7 @@ impl Record {
         self.writer(reach).write(at, &header.print(parity::crc32c), false).await
     }
 
-    /// Writes the list of the array's bad blocks that goes with the header for `events`.
+    /// Writes the list of the array's bad blocks for the header with `events`.
     async fn write_bad_list(&self, reach: &MemberIo, events: u64, list: &[u8]) -> io::Result<()> {
         let Some(parts) = self.map.private_parts() else { return Ok(()) };
         let at = parts.history.start + PrivateHeader::copy(events) * bad::LIST_BYTES;

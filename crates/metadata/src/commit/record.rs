@@ -1,8 +1,8 @@
-//! One member's part of the metadata writer: where everything lies on it, and what was last written
-//! there.
+//! One member's part of the metadata writer: the places of its structures, and their last written
+//! contents.
 //!
-//! Owns the member's superblock, its bad-block list, and how far its bitmap is behind. Never
-//! touches a byte outside the member's byte map.
+//! Owns the member's superblock, its bad-block list, and the staleness of its bitmap. Never touches
+//! a byte outside the member's byte map.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -16,35 +16,35 @@ use crate::bitmap::{Bits, Pages};
 use crate::commit::flush::Failed;
 use crate::commit::member_io::{MemberIo, Writer};
 
-/// What the metadata writer knows of a member.
+/// The metadata writer's record of a member.
 #[derive(Clone)]
 pub struct Record {
     /// Path or address, for people.
     pub(crate) name: String,
     pub(crate) disk: Rc<dyn Disk>,
     pub(crate) map: ByteMap,
-    /// As last written, or as it was found.
+    /// As last written, or as found.
     pub(crate) superblock: Superblock,
     pub(crate) bad: BadBlocks,
     /// The bad-block log on the member is older than `bad`.
     pub(crate) bad_changed: bool,
-    /// Pages of the bitmap that the member does not hold, or not durably.
+    /// Bitmap pages that the member does not hold, or not durably.
     pub(crate) behind: Pages,
-    /// The number that its intent log carries, as its header says; 0: nothing was logged.
+    /// The session of its intent log in its header; 0: nothing was logged.
     pub(crate) session: u64,
-    /// The number that it carries from the beginning of the session on.
+    /// The session from its beginning on.
     pub(crate) next_session: u64,
     /// The epoch in which it got its slot; `None`: it has had none in this session.
     pub(crate) since: Option<u32>,
-    /// Its partial parity log tells of nothing that matters, and is to be emptied before the next
-    /// superblock that slots it.
+    /// Its partial parity log has only released contents, and must be emptied before the next
+    /// superblock that assigns its slot.
     pub(crate) stale_ppl: bool,
     /// A flush has failed: see `flush.rs`.
     pub(crate) flush_failed: Rc<Failed>,
 }
 
 impl Record {
-    /// The means to change its disk.
+    /// The writer for its disk.
     pub(crate) fn writer<'a>(&'a self, reach: &'a MemberIo) -> Writer<'a> {
         reach.of(&self.name, &self.disk)
     }
@@ -76,7 +76,7 @@ impl Record {
         let whole = |bytes: u64| (bytes as usize).next_multiple_of(SECTOR as usize);
         let (start, writer) = (room.start, self.writer(reach));
         for (at, bytes) in pages {
-            // A foreign bitmap's room may end within its last page.
+            // The space of a foreign bitmap may end within its last page.
             let room = room.end.saturating_sub(room.start + at);
             let bytes = &bytes[..bytes.len().min(whole(room))];
             if !bytes.is_empty() {
@@ -96,7 +96,7 @@ impl Record {
         self.writer(reach).write(room.start, &bytes, false).await
     }
 
-    /// The log of `bad` as it would lie on the member.
+    /// The bytes of the log of `bad` on the member.
     pub(crate) fn print_bad_blocks(&self, bad: &BadBlocks) -> Result<Vec<u8>, LogFull> {
         if self.map.bad_blocks.is_none() {
             return Err(LogFull { needed: bad.ranges().len(), room: 0 });
@@ -123,8 +123,8 @@ impl Record {
     }
 }
 
-/// Where the bits of what may be out of step lie on a member with these features: md's bitmap, or,
-/// where md's partial parity log excludes that, in the same form in the private area.
+/// The place of the write-intent bits on a member with these features: md's bitmap. Where md's
+/// partial parity log excludes that, it is the same form in the private area.
 pub(crate) fn bitmap_range(map: &ByteMap, features: Features) -> Option<Range<u64>> {
     match features.intersects(Features::ANY_PPL) {
         true => map.private_parts().map(|parts| parts.regions),

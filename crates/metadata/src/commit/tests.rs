@@ -1,4 +1,4 @@
-//! What the metadata writer writes, in which order, and what is read back.
+//! The writes of the metadata writer, their order, and the result of reading them back.
 
 use std::ops::RangeInclusive;
 use std::rc::Rc;
@@ -159,7 +159,7 @@ fn who_is_behind_is_brought_up_before_the_next_commit() {
     let acts = rig.acts();
     assert_eq!(acts[2][0], Act::Write(4096..4608, true), "first of all its superblock");
     assert_eq!(acts[2].len(), acts[1].len() + 1, "then as the others");
-    // Whatever of the next commit a crash leaves out, it is never two behind.
+    // Whatever part of the next commit a crash leaves out, the member is never two events behind.
     let rig = one_behind();
     let assembly = rig.all().unwrap();
     rig.keep_superblock(2, true);
@@ -340,7 +340,7 @@ fn a_replacement_has_the_role_twice_and_goes_on_after_a_restart() {
         replacement: Some((MemberId(3), 2 * CHUNK)),
     };
     assert_eq!(assignment, expected);
-    // The old member is lost meanwhile: what the replacement has counts as a rebuild that far.
+    // The old member is lost meanwhile: the copy counts as a rebuild up to its end.
     let alone = rig.assemble(&[0, 1, 3], &Options::default()).unwrap();
     let expected =
         SlotAssignment { member: Some(MemberId(3)), recovered: Some(2 * CHUNK), replacement: None };
@@ -381,7 +381,7 @@ fn a_new_disk_is_admitted_with_the_next_number_and_written_by_the_next_commit() 
     assert_ne!(superblock.device.uuid, rig.superblock(1).device.uuid);
 }
 
-/// A RAID 5 whose member 1 was lost at a time when all was clean.
+/// A RAID 5 whose member 1 was lost while all was clean.
 fn lost_member() -> (Rig, Assembly) {
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     let assembly = rig.all().unwrap();
@@ -564,6 +564,6 @@ fn no_superblock_vouches_for_a_member_whose_flush_failed() {
     for index in 0..3 {
         assert_ne!(rig.superblock(index).resync_offset, CLEAN, "disk{index}");
     }
-    // After a crash here everybody counts, and the array is not clean.
+    // After a crash here every member is valid, and the array is not clean.
     assert!(!rig.all().unwrap().recovered.clean);
 }

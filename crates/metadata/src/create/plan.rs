@@ -1,4 +1,4 @@
-//! What a new array would be: everything that can be known before anything is written.
+//! The plan of a new array: all that is determined before anything is written.
 
 use io::Limits;
 use layout::geometry::Shape;
@@ -17,10 +17,10 @@ use crate::error::{Error, Result};
 const MIRROR_UNIT_BYTES: u64 = 64 << 10;
 /// The largest data offset that mdadm chooses by itself.
 const MDADM_MOST_OFFSET_BYTES: u64 = 264_192 * SECTOR;
-/// The smallest piece a bit of the bitmap may stand for.
+/// The smallest chunk of the bitmap.
 const LEAST_BITMAP_CHUNK: u32 = 4096;
 
-/// Whether new arrays keep checksums if nobody says, where they can: not RAID 10, which they hold
+/// The default for checksums of new arrays: on where possible, except on RAID 10, which they limit
 /// to one shard.
 fn checksums_by_default(new: &NewArray) -> bool {
     new.consistency != Some(Consistency::Ppl) && new.layout.level() != Level::Raid10
@@ -29,30 +29,30 @@ fn checksums_by_default(new: &NewArray) -> bool {
 /// A new array, before it is written. Sizes in bytes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
-    /// Where everything will lie on each disk, in the order given; spares last.
+    /// The byte map of each disk, in the order given; spares last.
     pub maps: Vec<ByteMap>,
-    /// Where the array's bytes will live.
+    /// The mapping from array bytes to members.
     pub geometry: Geometry,
     /// Bytes of the array.
     pub capacity: u64,
-    /// How many members may always be lost.
+    /// The number of arbitrary members that may be lost.
     pub redundancy: usize,
     /// Bytes used of each member's data; 0 for linear and RAID 0, which use all of each.
     pub used_bytes: u64,
     /// Bytes for data that are not used, on each disk.
     pub unused_bytes: Vec<u64>,
-    /// Bytes of sync space per bit of the bitmap, or of what is in its place.
+    /// Bytes of sync space per bit of the bitmap, or of its substitute.
     pub bitmap_chunk: Option<u32>,
-    /// Checksums of all blocks will be kept.
+    /// Whether checksums of all blocks will be kept.
     pub checksums: bool,
-    /// What the user should know before saying yes.
+    /// Warnings for the user before the confirmation.
     pub warnings: Vec<String>,
 }
 
 /// Plans a new array on disks with these names and limits, spares last.
 ///
 /// # Errors
-/// What does not fit together, with the disk's name and both numbers.
+/// The contradiction, with the disk's name and both numbers.
 pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
     let slots = disks.len().checked_sub(new.spares).filter(|&slots| slots > 0);
     let slots = slots.ok_or_else(|| {
@@ -116,7 +116,7 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
     })
 }
 
-/// Whether checksums are kept: by the user's word, or by default.
+/// Whether checksums are kept, by option or by default.
 fn checksums(new: &NewArray, geometry: &Geometry, maps: &[ByteMap]) -> Result<bool> {
     let room = |map: &ByteMap| map.private_parts().is_some_and(|parts| !parts.checksums.is_empty());
     let (possible, room) = (checksums::possible(geometry), maps.iter().all(room));
@@ -135,7 +135,7 @@ fn checksums(new: &NewArray, geometry: &Geometry, maps: &[ByteMap]) -> Result<bo
     }
 }
 
-/// What holds of each disk and of the request by itself.
+/// Checks each disk and the request by itself.
 fn check(new: &NewArray, disks: &[(String, Limits)], whole: bool) -> Result<()> {
     let refuse = |what: String| Err(Error::refused(what));
     if whole && new.size_bytes.is_some() {
@@ -169,7 +169,7 @@ fn check(new: &NewArray, disks: &[(String, Limits)], whole: bool) -> Result<()> 
     Ok(())
 }
 
-/// Bytes used of each member: as much as the smallest has, in whole chunks.
+/// Bytes used of each member: the size of the smallest one, in whole chunks.
 fn used(new: &NewArray, maps: &[ByteMap]) -> Result<u64> {
     let least = maps.iter().map(ByteMap::data_bytes).min().unwrap_or(0);
     let wanted = new.size_bytes.unwrap_or(least);

@@ -1,7 +1,7 @@
-//! A member's private area, for a person to look at: whether it counts, or why not, and what lies
-//! in the intent log.
+//! A member's private area, for people: its validity with the reason, and the contents of the
+//! intent log.
 //!
-//! Reads only. One member's word: which rows were cut is known only from all of them together
+//! Reads only, and only one member. The torn rows can only be determined from all members together
 //! (`assemble::intents`).
 
 use std::fmt;
@@ -15,23 +15,23 @@ use log::reader::scan;
 
 use crate::commit::member_io::MemberIo;
 
-/// A private area that was found.
+/// The private area of a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundPrivate {
-    /// The header that goes with the superblock, or why there is none.
+    /// The header that matches the superblock, or the reason why there is none.
     pub header: Result<PrivateHeader, NoHeader>,
-    /// The header that was written last, whether it counts or not.
+    /// The header written last, valid or not.
     pub latest: Option<PrivateHeader>,
-    /// What was logged in the session of the header that counts; `None` if nothing can have been.
+    /// The log of the valid header's session; `None` if nothing can have been logged.
     pub log: Option<FoundLog>,
 }
 
-/// Why a private area does not count.
+/// The reason why a private area is not valid.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum NoHeader {
-    /// There is none that can be read: the first thing that is wrong with either copy.
+    /// Neither copy is readable: the first error in either.
     Unreadable(ParseError),
-    /// The one that was written last does not go with the superblock.
+    /// The header written last does not match the superblock.
     Mismatch(Mismatch),
 }
 
@@ -55,20 +55,20 @@ impl fmt::Display for NoHeader {
     }
 }
 
-/// A journal device that was found.
+/// A journal device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FoundJournal {
     /// The header of its last session.
     pub header: JournalHeader,
-    /// Where its headers lie, valid or not: bytes from the start of the disk.
+    /// The places of its headers, valid or not: bytes from the start of the disk.
     pub places: Vec<u64>,
-    /// What was logged in that session; `None` if nothing can have been. Whether it still matters
-    /// is for the members to say.
+    /// The log of that session; `None` if nothing can have been logged. The members determine
+    /// whether it is still needed.
     pub log: Option<FoundLog>,
 }
 
-/// Looks for a journal device. Of two sessions the one that has logged last is shown: the other one
-/// is that of before, or of a start that wrote nothing.
+/// Looks for a journal device. Of two sessions it reports the one that logged last; the other is an
+/// older one, or a start without writes.
 pub(super) async fn look_at_journal(
     reach: &MemberIo,
     disk: &dyn Disk,
@@ -97,19 +97,19 @@ pub(super) async fn look_at_journal(
     Ok(found.map(|found| FoundJournal { places, ..found }))
 }
 
-/// What lies in a member's intent log.
+/// The contents of a member's intent log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FoundLog {
-    /// Batches that can be read, old ones too.
+    /// Readable batches, old ones included.
     pub batches: u64,
-    /// Records in the batches that still matter: rows that may be cut. 0 if the superblock says
-    /// that nothing was being written.
+    /// Records in the live batches: rows that may be torn. 0 if the superblock is marked clean.
     pub records: u64,
-    /// Why a zone cannot be read, its batches not counted above; the first one's reason.
+    /// The reason why a zone is unreadable, if one is (the first one's). Its batches are not
+    /// counted above.
     pub damage: Option<ParseError>,
 }
 
-/// Looks at the private area of a member, which has these `bounds`.
+/// Examines the private area of a member, which has these `bounds`.
 pub(super) async fn look(
     reach: &MemberIo,
     disk: &dyn Disk,
@@ -134,7 +134,7 @@ pub(super) async fn look(
     Ok(FoundPrivate { header, latest, log })
 }
 
-/// Why neither copy counts.
+/// The reason why neither copy is valid.
 fn why_not(copies: &[u8], superblock: &Superblock, bounds: &Range<u64>) -> NoHeader {
     let mut latest: Option<PrivateHeader> = None;
     let mut fault = None;

@@ -1,11 +1,11 @@
-//! A walk through a file system, under a guess: do its tables lead to what they say?
+//! A walk through a file system under a guess: checks that its table references are right.
 //!
-//! | file system | what leads where |
+//! | file system | references |
 //! |---|---|
 //! | ext2, 3, 4 | group descriptor → inode table → directory → its first entry: its own number |
-//! | XFS 5 | allocation group → inode tree, which knows its place → inodes, which know theirs |
+//! | XFS 5 | allocation group → inode tree with its own address → inodes with their own numbers |
 //!
-//! Each step lies elsewhere in the array, so that only the right order of the right disks leads on.
+//! Each step is at another place in the array, so only the right order of the right disks works.
 //!
 //! Source: as [`super::signatures`].
 
@@ -19,14 +19,14 @@ use crate::recover::signatures::{Sign, big, little};
 use crate::recover::slot_order::Order;
 use crate::recover::{Hypothesis, signatures};
 
-/// Enough to tell.
+/// This many steps are enough evidence.
 const MOST_STEPS: usize = 128;
-/// So many that lead nowhere, and none that does: this is not it.
+/// This many failed steps without a good one: the guess is wrong.
 const HOPELESS: usize = 4;
 const MOST_GROUPS: u64 = 24;
 const MOST_INODES: u64 = 256;
 
-/// The array, read under a guess.
+/// Reads the array under a guess.
 pub(super) struct Walker<'a> {
     pub(super) pages: &'a Pages<'a>,
     pub(super) hypothesis: &'a Hypothesis,
@@ -34,7 +34,7 @@ pub(super) struct Walker<'a> {
 }
 
 impl Walker<'_> {
-    /// Bytes of the array that lie within a page; `None` where their disk is missing.
+    /// Bytes of the array within one page; `None` if their disk is missing.
     async fn bytes(&self, at: u64, len: usize) -> Option<Vec<u8>> {
         let page = self.page(at).await?;
         page.get((at % PAGE) as usize..)?.get(..len).map(<[u8]>::to_vec)
@@ -49,7 +49,7 @@ impl Walker<'_> {
         }
     }
 
-    /// A page whose disk is missing, by the row's parity.
+    /// A page of a missing disk, recovered from the row's parity.
     async fn restored(&self, at: u64, offset: u64) -> Option<Rc<[u8]>> {
         let geometry = &self.hypothesis.geometry;
         if geometry.family() != Family::Parity {
@@ -66,7 +66,7 @@ impl Walker<'_> {
         Some(restored.into())
     }
 
-    /// How many of these signs lie where they belong.
+    /// Counts the signs that are in their places.
     pub(super) async fn signs(&self, signs: &[Sign]) -> Agreement {
         let mut found = Agreement::default();
         for sign in signs {
@@ -76,7 +76,7 @@ impl Walker<'_> {
         found
     }
 
-    /// How many steps lead where they should, in what begins at these bytes of the array.
+    /// Counts the steps that lead to the expected table, from these starts in the array.
     pub(super) async fn walk(&self, starts: &[u64]) -> Agreement {
         let mut steps = Agreement::default();
         for &at in starts {
@@ -174,7 +174,7 @@ impl Walker<'_> {
     }
 }
 
-/// The byte at which a block of a file system lies; beyond any array, if that cannot be.
+/// The byte offset of a file system block; past the end of any array if the number is impossible.
 fn place(base: u64, number: u64, block: u64) -> u64 {
     number.saturating_mul(block).saturating_add(base)
 }
@@ -204,7 +204,7 @@ fn first_block(inode: &[u8]) -> Option<u64> {
     (block > 0).then_some(block)
 }
 
-/// Is this the entry `.` of the directory of this number?
+/// True if this is the entry `.` of the directory with this number.
 fn is_itself(entry: &[u8], number: u64) -> bool {
     little(entry, 0, 4) == number && entry[6] == 1 && entry[8] == b'.'
 }
@@ -224,7 +224,7 @@ mod tests {
 
     const BYTES: u64 = 256 << 10;
 
-    /// Numbers that nobody expects, among some that are trusted.
+    /// Random numbers, with some plausible ones among them.
     struct Noise(u64);
 
     impl Noise {
@@ -290,7 +290,7 @@ mod tests {
         page
     }
 
-    /// A page that is a table of whatever is looked for, and leads anywhere.
+    /// A page that passes as any table and leads anywhere.
     fn table(noise: &mut Noise) -> Vec<u8> {
         let mut page: Vec<u8> = (0..PAGE).map(|_| noise.number() as u8).collect();
         for inode in page.chunks_exact_mut(128) {

@@ -1,4 +1,4 @@
-//! Pages of disks, each read once: the same few are asked for under every hypothesis.
+//! A cache of disk pages: every hypothesis reads the same few.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,10 +9,10 @@ use crate::commit::member_io::MemberIo;
 
 pub(super) const PAGE: u64 = 4096;
 
-/// What was read; `None` where that cannot be read.
+/// The pages read; `None` where unreadable.
 type Known = BTreeMap<(usize, u64), Option<Rc<[u8]>>>;
 
-/// The disks, and what was read of them.
+/// The disks and their pages.
 pub(super) struct Pages<'a> {
     reach: &'a MemberIo,
     disks: &'a [Candidate],
@@ -32,7 +32,7 @@ impl<'a> Pages<'a> {
         self.disks
     }
 
-    /// The page of a disk in which this byte lies.
+    /// The page of a disk with this byte.
     pub(super) async fn page(&self, disk: usize, offset: u64) -> Option<Rc<[u8]>> {
         let key = (disk, offset / PAGE);
         if let Some(known) = self.known.borrow().get(&key) {
@@ -48,13 +48,13 @@ impl<'a> Pages<'a> {
         page
     }
 
-    /// Bytes of a disk that lie within a page.
+    /// Bytes of a disk within one page.
     pub(super) async fn bytes(&self, disk: usize, offset: u64, len: usize) -> Option<Vec<u8>> {
         let page = self.page(disk, offset).await?;
         page.get((offset % PAGE) as usize..)?.get(..len).map(<[u8]>::to_vec)
     }
 
-    /// Much of a disk at once, not kept; what cannot be read of it is zeros.
+    /// A large read of a disk, not cached; unreadable parts are zeros.
     pub(super) async fn run(&self, disk: usize, offset: u64, len: u64) -> Vec<u8> {
         let end = (offset + len).min(self.disks[disk].disk.limits().bytes);
         let range = offset..end.max(offset);

@@ -1,28 +1,28 @@
-//! Does the redundancy agree? Rows of members, looked at under a hypothesis.
+//! Agreement of redundancy: compares rows of members under a hypothesis.
 
 use layout::{Family, Geometry, Owner, Slot, Stripe};
 use parity::{Kernel, Term};
 
 use crate::recover::pages::Pages;
 
-/// Rows that are not all zeros: as many as this tell enough.
+/// This many rows that are not all zeros are enough evidence.
 const MOST_ROWS: usize = 48;
-/// Places that are looked at for them, evenly over the members, and at their beginning.
+/// Offsets to try, evenly over the members, and at their start.
 const PLACES: u64 = 192;
 const FIRST_PLACES: u64 = 32;
 const STEP: u64 = 4096;
-/// Bytes of a row that are compared.
+/// Bytes to compare per row.
 const ROW_BYTES: usize = 512;
 
-/// The same bytes of every disk.
+/// The same range of every disk.
 pub(super) struct Row {
     /// From the beginning of the members' data.
     at: u64,
-    /// By disk; `None` for one that cannot be read there.
+    /// By disk; `None` where unreadable.
     bytes: Vec<Option<Vec<u8>>>,
 }
 
-/// How many rows agreed, of how many that could tell.
+/// The number of rows that agreed, and of rows compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Agreement {
     pub(super) agree: usize,
@@ -36,7 +36,7 @@ impl Agreement {
     }
 }
 
-/// Rows of members whose data begins here and has so many bytes.
+/// Rows of members with this data offset and size.
 pub(super) async fn rows(pages: &Pages<'_>, data_offset: u64, member_bytes: u64) -> Vec<Row> {
     let spread = (0..PLACES).map(|place| member_bytes / PLACES * place / STEP * STEP);
     let first = (0..FIRST_PLACES).map(|place| place * STEP);
@@ -57,8 +57,8 @@ pub(super) async fn rows(pages: &Pages<'_>, data_offset: u64, member_bytes: u64)
     rows.into_iter().step_by(keep).collect()
 }
 
-/// Do the rows agree with their parity, if the disks sit so? Ends early where most do not: this
-/// order is not it.
+/// Compares the rows with their parity for this order of disks. Stops early if most disagree: the
+/// order is wrong.
 pub(super) fn parity(
     geometry: &Geometry,
     order: &[Option<usize>],
@@ -80,7 +80,7 @@ pub(super) fn parity(
     agreement
 }
 
-/// `None` if a member of the row is not there.
+/// `None` if a member of the row is missing.
 fn agrees(geometry: &Geometry, order: &[Option<usize>], row: &Row, kernel: Kernel) -> Option<bool> {
     let stripe = Stripe(row.at / geometry.chunk_bytes());
     if stripe.0 >= geometry.stripes() {
@@ -100,7 +100,7 @@ fn agrees(geometry: &Geometry, order: &[Option<usize>], row: &Row, kernel: Kerne
     })
 }
 
-/// Do the copies agree, if the disks sit so?
+/// Compares the copies for this order of disks.
 pub(super) async fn copies(
     geometry: &Geometry,
     order: &[Option<usize>],
@@ -111,7 +111,7 @@ pub(super) async fn copies(
     if geometry.family() != Family::Mirror {
         return agreement;
     }
-    // What a row's members hold stands elsewhere on others.
+    // The contents of a row are at other offsets on other members.
     for row in rows {
         for slot in 0..geometry.slots() {
             let Owner::Data { array_offset, .. } = geometry.owner(Slot(slot as u8), row.at) else {

@@ -1,34 +1,34 @@
-//! What file systems and their like leave in places that they themselves tell: signs.
+//! Signs: bytes that file systems and similar formats store at places they announce themselves.
 //!
-//! The first block of a file system says where copies of it lie, or what else must be found
-//! elsewhere. Each is a few bytes at an offset of the array, and is there only if the array is put
-//! together rightly.
+//! The first block of a file system gives the places of its copies and of other structures. Each
+//! sign is a few bytes at an offset of the array. It is there only if the array is assembled
+//! correctly.
 //!
-//! | what | tells of |
+//! | format | signs |
 //! |---|---|
 //! | ext2, 3, 4 | backup superblocks, each with its group's number |
 //! | XFS | the headers of each allocation group, with its number |
 //! | btrfs | its mirrors, each with its address |
 //! | LUKS 2 | its second header |
-//! | LVM | where its data begins: perhaps another of these |
-//! | GPT, MBR | where partitions begin; GPT, its copy at the end |
+//! | LVM | the start of its data: perhaps another of these |
+//! | GPT, MBR | the starts of partitions; GPT, its copy at the end |
 //!
 //! Source: the formats' own documents (kernel documentation of ext4 and XFS, btrfs's on-disk
 //! format, LUKS2's specification, LVM's `label` and `pv_header`, UEFI).
 
 use crate::recover::pages::PAGE;
 
-/// More copies than this tell nothing new.
+/// This many signs are enough evidence.
 const MOST_SIGNS: usize = 96;
 
 pub(super) const EXT: &str = "ext file system";
 pub(super) const XFS: &str = "XFS file system";
 pub(super) const MBR: &str = "partition table";
 
-/// btrfs begins with nothing; its first superblock is here.
+/// The first btrfs superblock is here; the bytes before it are empty.
 pub(super) const BTRFS_AT: u64 = 64 << 10;
 
-/// Bytes that must be found at an offset of the array; they lie within a page.
+/// Bytes expected at an offset of the array, within one page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Sign {
     pub(super) at: u64,
@@ -37,7 +37,7 @@ pub(super) struct Sign {
 }
 
 impl Sign {
-    /// Is it what this page has, in which it should lie?
+    /// True if this page, in which the sign belongs, has it.
     pub(super) fn is_in(&self, page: &[u8]) -> bool {
         let start = (self.at % PAGE) as usize;
         self.bytes.iter().all(|(offset, bytes)| {
@@ -46,14 +46,14 @@ impl Sign {
     }
 }
 
-/// What begins at an offset of the array.
+/// The contents that begin at an offset of the array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Start {
     pub(super) name: &'static str,
-    /// How far from its beginning the page lies that told it.
+    /// The distance of the identifying page from that offset.
     pub(super) told_at: u64,
     pub(super) signs: Vec<Sign>,
-    /// Where something else may begin.
+    /// Possible starts of other contents.
     pub(super) inside: Vec<u64>,
 }
 
@@ -62,7 +62,7 @@ impl Start {
         Start { name, told_at: 0, signs, inside: Vec::new() }
     }
 
-    /// The same further back in the array.
+    /// The same, at a later offset of the array.
     pub(super) fn moved(mut self, by: u64) -> Start {
         self.signs.iter_mut().for_each(|sign| sign.at = sign.at.saturating_add(by));
         self.inside.iter_mut().for_each(|at| *at = at.saturating_add(by));
@@ -70,7 +70,7 @@ impl Start {
     }
 }
 
-/// What this page of a disk is the beginning of.
+/// The contents that begin with this page of a disk.
 pub(super) fn start(page: &[u8]) -> Option<Start> {
     let known = [ext, xfs, btrfs, luks, lvm, gpt, mbr];
     known.iter().find_map(|known| known(page)).map(|mut start| {
@@ -121,7 +121,7 @@ fn ext(page: &[u8]) -> Option<Start> {
     Some(Start::new(EXT, signs))
 }
 
-/// True for 1, too.
+/// Also true for 1.
 fn is_power(mut number: u64, base: u64) -> bool {
     while number > 1 && number.is_multiple_of(base) {
         number /= base;
@@ -190,7 +190,7 @@ fn lvm(page: &[u8]) -> Option<Start> {
         return None;
     }
     let signs = vec![sign(512, &[(0, b"LABELONE"), (header, &label[header..header + 32])])];
-    // After the volume's identity and size: where its data is.
+    // The start of data follows the volume's identity and size.
     let data = little(label, header + 40, 8);
     Some(Start { inside: vec![data], ..Start::new("LVM volume", signs) })
 }
@@ -242,7 +242,7 @@ mod tests {
         assert_eq!(start(&[0xff; PAGE as usize]), None);
     }
 
-    /// Whatever numbers stand behind a magic.
+    /// Arbitrary numbers behind a magic.
     #[test]
     fn numbers_that_make_no_sense_are_taken() {
         let magics: [(usize, &[u8]); 7] = [
@@ -257,7 +257,7 @@ mod tests {
         let (mut noise, mut found) = (1_u64, 0);
         for turn in 0..70_000 {
             let mut page = vec![0; PAGE as usize];
-            // Few numbers, so that some are small enough to be trusted.
+            // Few numbers, so that some are small enough to be plausible.
             for _ in 0..turn % 40 {
                 noise = noise.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let at = (noise >> 33) as usize % 2048;

@@ -1,28 +1,28 @@
-//! Which disk sits in which slot: what signs say, and where they say nothing, every order.
+//! The slot of each disk: by signs, and by trying every order where there are none.
 
 use crate::recover::rows::Agreement;
 
-/// Slots of which signs say nothing are tried in every order, up to so many.
+/// The most slots without signs that are tried in every order.
 const MOST_OPEN: usize = 7;
 
-/// For each slot and disk, how many signs of the slot that disk has.
+/// For each slot and disk, the number of the slot's signs on that disk.
 pub(super) type Votes = Vec<Vec<usize>>;
 
-/// Disks in their slots; `None` for one that is missing.
+/// The disks by slot; `None` for a missing one.
 pub(super) type Order = Vec<Option<usize>>;
 
-/// The orders that explain most, all of them as much; the one nearest to the disks' own first.
+/// The orders with the most evidence, all equal; the one nearest to the disks' own order first.
 #[derive(Default)]
 pub(super) struct SlotOrder {
     pub(super) orders: Vec<Order>,
-    /// All others explain less: there were not too many to try.
+    /// All other orders have less evidence: there were not too many to try.
     pub(super) is_all: bool,
-    /// Signs that lie where they belong.
+    /// Signs that are in their places.
     pub(super) signs: usize,
     pub(super) agreement: Agreement,
 }
 
-/// Seats the disks by votes and by how far the redundancy `agrees`.
+/// Assigns the disks to slots by votes and by the agreement of redundancy.
 pub(super) fn assignment(
     votes: &Votes,
     disks: usize,
@@ -31,7 +31,7 @@ pub(super) fn assignment(
     let slots = votes.len();
     let mut order: Order = vec![None; slots];
     let mut assigned = vec![false; disks];
-    // Slots that only one disk can be in, surest first.
+    // Slots with only one possible disk, surest first.
     let mut sure: Vec<(usize, usize, usize)> =
         (0..slots).filter_map(|slot| only(votes, slot)).collect();
     sure.sort_by_key(|&(lead, ..)| std::cmp::Reverse(lead));
@@ -67,8 +67,8 @@ pub(super) fn assignment(
     best
 }
 
-/// Every order of so many disks in so many slots, if these are few: where a disk is missing, a sign
-/// on it votes for nobody, and only what is restored without it can tell.
+/// Every order of this many disks in this many slots, if there are few. A sign on a missing disk
+/// gives no vote, and only recovered contents can decide then.
 pub(super) fn all(disks: usize, slots: usize) -> Option<Vec<Order>> {
     let mut orders = Vec::new();
     let mut left: Order = (0..disks).map(Some).collect();
@@ -79,7 +79,7 @@ pub(super) fn all(disks: usize, slots: usize) -> Option<Vec<Order>> {
     (slots <= MOST_OPEN).then_some(orders)
 }
 
-/// How far ahead of the next one the disk is that most of a slot's signs are on.
+/// The lead of the disk with most of a slot's signs over the next one.
 fn only(votes: &Votes, slot: usize) -> Option<(usize, usize, usize)> {
     let mut ranked: Vec<(usize, usize)> =
         votes[slot].iter().enumerate().map(|(disk, &votes)| (votes, disk)).collect();
@@ -89,7 +89,7 @@ fn only(votes: &Votes, slot: usize) -> Option<(usize, usize, usize)> {
     (first > second).then_some((first - second, slot, disk))
 }
 
-/// Every order of these from `at` on, in lexicographic order; missing ones are all the same.
+/// Every order of these from `at` on, in lexicographic order; missing disks are all equal.
 fn permutations(of: &mut [Option<usize>], at: usize, consider: &mut dyn FnMut(&[Option<usize>])) {
     if at == of.len() {
         return consider(of);

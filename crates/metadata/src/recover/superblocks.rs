@@ -1,4 +1,4 @@
-//! A guess, written down: superblocks that make its disks members of an array again.
+//! Superblocks for a guess, which make its disks members of an array again.
 
 use layout::md::superblock::{CLEAN, Device, Role, Version, position};
 use layout::md::{Features, Name, SECTOR, Superblock, Timestamp, Uuid};
@@ -7,20 +7,20 @@ use layout::{Layout, Level};
 use crate::create::FIRST_EVENT;
 use crate::recover::Guess;
 
-/// Bytes to put on a disk.
+/// Bytes to write on a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stamp {
-    /// Which of the disks.
+    /// The index of the disk.
     pub disk: usize,
-    /// Where on it.
+    /// The offset on the disk.
     pub offset: u64,
     /// A superblock, in whole sectors.
     pub bytes: Vec<u8>,
 }
 
 /// The superblocks of a guess, on disks of these sizes: clean, without a bitmap, as `mdadm --create
-/// --assume-clean` would write them. The identities are of the array and of each disk. `None` if
-/// there is no room for one before the data or behind it.
+/// --assume-clean` would write them. `set_uuid` and the device identities are given. `None` if
+/// there is no room for one before or behind the data.
 pub fn stamps(
     guess: &Guess,
     disk_bytes: &[u64],
@@ -73,7 +73,7 @@ pub fn stamps(
     guess.order.iter().enumerate().filter_map(of).collect()
 }
 
-/// Where there is room for a superblock.
+/// The version whose place has room for a superblock.
 fn version(data_offset: u64) -> Version {
     match data_offset {
         8192.. => Version::V1_2,

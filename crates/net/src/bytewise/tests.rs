@@ -9,7 +9,7 @@ use super::*;
 
 const BLOCK: u64 = 4096;
 
-/// A disk whose operations take effect when told, and which counts them.
+/// A disk whose operations take effect on command, and which counts them.
 struct Held {
     inner: MemDisk,
     waiting: RefCell<Vec<(Op, Ticket)>>,

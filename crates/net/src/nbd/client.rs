@@ -10,10 +10,9 @@
 //! the host drives the link. An operation over the server's maximum payload is cut into pieces,
 //! each a request of its own.
 //!
-//! The server is not trusted: sizes, cookies, lengths, chunks and extents are checked, and anything
-//! wrong ends the link. Then every operation fails with `Gone`, its outcome unknown: NBD has no
-//! session that could be taken up again, and a server that comes back may have lost what was not
-//! flushed.
+//! The server is not trusted: sizes, cookies, lengths, chunks and extents are checked, and any
+//! violation ends the link. Then every operation fails with `Gone`, its outcome unknown: NBD cannot
+//! resume a session, and a restarted server may have lost unflushed data.
 
 mod connect;
 mod link;
@@ -32,13 +31,13 @@ use super::wire::{Style, flags};
 pub use self::connect::{ConnectError, connect};
 pub use self::link::Link;
 
-/// What the handshake brought.
+/// Results of the handshake.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Remote {
     style: Style,
     bytes: u64,
     flags: u16,
-    /// The number that stands for `base:allocation`, if the server tells about it.
+    /// The id of `base:allocation`, if the server offers it.
     allocation: Option<u32>,
     minimum: u32,
     preferred: u32,
@@ -79,7 +78,7 @@ pub struct RemoteDisk {
     shared: Rc<Shared>,
 }
 
-/// What disk and link have in common.
+/// State shared by disk and link.
 struct Shared {
     pieces: RefCell<Pieces>,
     answers: Completions<Done>,

@@ -1,7 +1,7 @@
-//! Metadata contexts: what BLOCK_STATUS can tell about an export.
+//! Metadata contexts: the kinds of block status that an export offers.
 //!
-//! Contexts have a name in a namespace. `base:` is the protocol's own; `x-parapet:` is ours, and
-//! has no context yet. Owns the names and what their status flags mean.
+//! Contexts have a name in a namespace. `base:` is the protocol's; `x-parapet:` is ours, and has no
+//! context yet. Owns the names and the meaning of their status flags.
 
 use io::ExtentKind;
 
@@ -10,7 +10,7 @@ use super::wire::allocation;
 /// A metadata context.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MetaContext {
-    /// `base:allocation`: what is stored, what is a hole.
+    /// `base:allocation`: stored data and holes.
     Allocation,
 }
 
@@ -37,8 +37,8 @@ impl MetaContext {
         MetaContext::ALL.into_iter().find(|context| context.name() == name)
     }
 
-    /// Those that match a query of LIST_META_CONTEXT: a name, or a namespace and a colon for all in
-    /// it.
+    /// The contexts that match a query of LIST_META_CONTEXT: a name, or a namespace and a colon for
+    /// all its names.
     pub fn matching(query: &str) -> impl Iterator<Item = MetaContext> + '_ {
         MetaContext::ALL.into_iter().filter(move |context| {
             let name = context.name();

@@ -1,7 +1,7 @@
-//! What is served: exports, and the list of them that the host keeps.
+//! Exports, and the host's list of them.
 //!
-//! Owns what an export tells about itself (flags, block sizes). Never decides who may see it: that
-//! is the host's [`Exports`]. An export is opened only when a client enters transmission (GO,
+//! Owns the description of an export (flags, block sizes). Never decides who may see it: that is
+//! the host's [`Exports`]. An export is opened only when a client enters transmission (GO,
 //! EXPORT_NAME), after TLS and the host's checks.
 
 use std::cell::Cell;
@@ -12,7 +12,7 @@ use io::signal::Wait;
 use io::{Disk, Limits, Pool, Signal};
 
 use super::limits::MAX_PAYLOAD;
-use super::wire::{BlockSizes, Style, flags};
+use super::wire::{BlockSizes, MAX_STRING_BYTES, Style, flags};
 use crate::bytewise::{Bytewise, Writers};
 
 /// One served disk. Share one `Export` among all its connections: it orders their unaligned writes;
@@ -35,14 +35,14 @@ struct Users {
     retire: Signal,
 }
 
-/// Who asks for an export.
+/// The client that requests an export.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Client {
     /// Where the connection comes from, for logs and access lists.
     pub origin: String,
     /// True once the connection is under TLS.
     pub secure: bool,
-    /// Whom the TLS certificate names, if the client showed one.
+    /// The subject of the client's TLS certificate, if any.
     pub identity: Option<String>,
 }
 
@@ -57,7 +57,7 @@ pub enum Denial {
 
 /// The host's exports.
 pub trait Exports {
-    /// Tells name and description of every export that this client may know of.
+    /// Lists name and description of every export that this client may see.
     fn list(&self, client: &Client, each: &mut dyn FnMut(&str, &str));
 
     /// The export of this name, for a description of it; an empty name means the default one.
@@ -77,9 +77,13 @@ pub trait Exports {
 
 impl Export {
     /// Serves `disk` under `name`; memory for unaligned requests comes from `pool`.
+    ///
+    /// # Panics
+    /// If the name is longer than [`MAX_STRING_BYTES`]: no client could ask for it.
     pub fn new(name: impl Into<String>, disk: Rc<dyn Disk>, pool: Pool) -> Export {
         let disk = Bytewise::new(disk, pool);
         let (name, description) = (name.into(), String::new());
+        assert!(name.len() <= MAX_STRING_BYTES, "a name that no client can ask for");
         let users = Users::default();
         Export { name, description, disk, read_only: false, bytewise: false, users }
     }
@@ -123,8 +127,8 @@ impl Export {
         &self.description
     }
 
-    /// Ends its connections: requests under way are finished and answered, new ones are not taken.
-    /// The future completes when the last connection has ended.
+    /// Ends its connections: requests in flight are finished and answered, new ones are not
+    /// accepted. The future completes when the last connection has ended.
     pub fn retire(self: Rc<Self>) -> impl Future<Output = ()> + 'static {
         self.users.retired.set(true);
         self.users.retire.raise();
@@ -140,12 +144,12 @@ impl Export {
         self.users.retired.get()
     }
 
-    /// Completes when its connections are told to end.
+    /// Completes when its connections must end.
     pub(super) fn retirement(&self) -> Wait<'_> {
         self.users.retire.wait()
     }
 
-    /// One more connection uses it, until what this gives is dropped.
+    /// Registers one more connection, until the returned guard is dropped.
     pub(super) fn enter(self: &Rc<Self>) -> User {
         self.users.count.set(self.users.count.get() + 1);
         User(Rc::clone(self))
@@ -156,7 +160,7 @@ impl Export {
         &self.disk
     }
 
-    /// What the disk can do; read-only if the export is.
+    /// The disk's limits; read-only if the export is.
     pub fn limits(&self) -> Limits {
         let limits = self.disk.limits();
         Limits { read_only: limits.read_only || self.read_only, ..limits }
@@ -178,11 +182,11 @@ impl Export {
         set
     }
 
-    /// Block sizes, as told to clients.
+    /// Block sizes for clients.
     pub(super) fn block_sizes(&self) -> BlockSizes {
         let limits = self.limits();
         let minimum = if self.bytewise { 1 } else { limits.logical_block.clamp(1, 1 << 16) };
-        // A power of two is asked for: the largest one within what suits the disk.
+        // The protocol needs a power of two: the largest one that suits the disk.
         let optimal = 1 << limits.optimal.max(1).ilog2();
         let preferred = u32::clamp(optimal, minimum.max(512), MAX_PAYLOAD);
         BlockSizes { minimum, preferred, maximum: MAX_PAYLOAD }

@@ -18,7 +18,7 @@ use io::Signal;
 pub(super) struct Gate {
     /// Connections in transmission.
     inside: Cell<usize>,
-    /// Handshakes under way, the oldest first.
+    /// Handshakes in progress, the oldest first.
     outside: RefCell<VecDeque<Rc<Fate>>>,
 }
 
@@ -30,12 +30,12 @@ struct Fate {
 }
 
 impl Gate {
-    /// True if no more than `most` connections would be in transmission with one more.
+    /// True if one more connection in transmission stays within `most`.
     pub(super) fn has_room(&self, most: usize) -> bool {
         self.inside.get() < most
     }
 
-    /// Begins a handshake, of `most` at once: drops the oldest if there are so many.
+    /// Begins a handshake; if `most` are in progress, drops the oldest.
     pub(super) fn knock(self: &Rc<Self>, most: usize) -> Knock {
         let mut outside = self.outside.borrow_mut();
         while outside.len() >= most.max(1) {

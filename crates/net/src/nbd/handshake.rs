@@ -24,14 +24,14 @@ use super::server::{Ending, Tls};
 use super::wire::{self, Choice, Malformed, Queries, Style, answer, handshake, info, option};
 use crate::transfer::{close, fill, send, skip};
 
-/// What the host brings into a handshake.
+/// The host's part of a handshake.
 pub(super) struct Host<'a> {
     pub(super) exports: &'a dyn Exports,
     /// If there is one, nothing goes without it.
     pub(super) tls: Option<&'a dyn Tls>,
 }
 
-/// What both sides agreed on for transmission.
+/// The agreed parameters of transmission.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Terms {
     pub(super) style: Style,
@@ -60,7 +60,7 @@ struct Haggling {
     out: Vec<u8>,
 }
 
-/// What STARTTLS makes void.
+/// State that STARTTLS discards.
 #[derive(Default)]
 struct Agreed {
     style: Style,
@@ -68,7 +68,7 @@ struct Agreed {
     contexts: Option<(String, Vec<MetaContext>)>,
 }
 
-/// What follows an option.
+/// The step after an option.
 enum Next {
     Again,
     Secure,
@@ -123,7 +123,7 @@ async fn greet(stream: Box<dyn Stream>, client: Client) -> Result<Haggling, Endi
 }
 
 impl Haggling {
-    /// Reads one option, answers it, and says what comes next.
+    /// Reads one option, answers it, and returns the next step.
     async fn next(&mut self, host: &Host<'_>) -> Result<Next, Ending> {
         let mut header = [0; wire::OPTION_HEADER_BYTES];
         fill(&*self.stream, &mut header).await?;
@@ -153,7 +153,7 @@ impl Haggling {
         Ok(next)
     }
 
-    /// Goes on under TLS: all that is kept is who the client is and how it speaks.
+    /// Continues under TLS: only the client's identity and its style are kept.
     async fn secure(self, host: &Host<'_>) -> Result<Haggling, Ending> {
         let Haggling { stream, mut client, fixed, zeroes, options_left, .. } = self;
         let Some(tls) = host.tls else { return Err(Ending::Misbehaved("TLS is off")) };
@@ -342,7 +342,7 @@ impl Haggling {
         Ok((export, queries.queries))
     }
 
-    /// What holds if transmission begins with this export now.
+    /// The parameters if transmission begins with this export now.
     fn terms(&self, export: &Export, sized: bool) -> Terms {
         let same = self.agreed.contexts.as_ref().filter(|(name, _)| name == export.name());
         let contexts = same.map(|(_, contexts)| contexts.clone()).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Every limit on what a peer may ask of us, by name.
+//! Every limit on a peer's requests, by name.
 
 use std::time::Duration;
 
-/// Most bytes in one READ or WRITE, as told to clients: what the protocol says is no attack.
+/// Most bytes in one READ or WRITE, announced to clients: the protocol's recommended maximum.
 pub const MAX_PAYLOAD: u32 = 32 << 20;
 /// A refused payload up to this length is read and dropped; a longer one ends the connection.
 pub const MAX_DRAIN: u64 = 64 << 20;
@@ -28,7 +28,7 @@ pub const STEP_BYTES: u64 = 64 << 20;
 /// BLOCK_STATUS asks the disk about this many bytes at a time; between two steps other connections
 /// have their turn.
 pub const STATUS_STEP_BYTES: u64 = 16 << 20;
-/// BLOCK_STATUS stops after so many steps, and tells what it has found.
+/// BLOCK_STATUS stops after this many steps and reports the extents found.
 pub const STATUS_STEPS: u32 = 4096;
 /// Extents in one BLOCK_STATUS reply.
 pub const MAX_EXTENTS: usize = 8192;
@@ -45,5 +45,5 @@ pub const MAX_OPTION_DRAIN: u32 = 1 << 20;
 pub const MAX_QUERIES: usize = 32;
 /// Connections in transmission that came through one listener, on each thread.
 pub const MAX_CONNECTIONS: usize = 100;
-/// Handshakes under way of one listener, on each thread; one more drops the oldest.
+/// Handshakes in progress of one listener, on each thread; one more drops the oldest.
 pub const MAX_HANDSHAKES: usize = 256;

@@ -39,7 +39,7 @@ struct Waiter {
 }
 
 impl Memory {
-    /// Room for so many bytes of requests.
+    /// Room for this many bytes of requests.
     pub fn new(limit: u64) -> Memory {
         let state = State { limit, used: 0, next: 0, queue: VecDeque::new() };
         Memory(Arc::new(Mutex::new(state)))
@@ -64,11 +64,11 @@ impl Memory {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nobody panics while it is locked.
+        // No code panics while it is locked.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes `amount` if it is there and everybody who came before has been served; else queues.
+    /// Takes `amount` if it is free and all earlier callers were served; otherwise queues.
     fn take(&self, account: u64, amount: u64, waker: &Waker) -> bool {
         let mut state = self.lock();
         let front = state.queue.front().map(|waiter| waiter.account);
@@ -117,7 +117,7 @@ fn wake_next(state: MutexGuard<'_, State>) {
     waker.into_iter().for_each(Waker::wake);
 }
 
-/// What one connection's requests keep in use.
+/// Memory used by one connection's requests.
 pub(super) struct Account {
     memory: Memory,
     number: u64,
@@ -168,7 +168,7 @@ impl Account {
         }
     }
 
-    /// What is in use.
+    /// Memory in use.
     #[cfg(test)]
     pub(super) fn load(&self) -> Load {
         self.load
@@ -180,7 +180,7 @@ impl Account {
     }
 }
 
-/// What comes from the shared memory.
+/// The share from the common memory.
 fn shared_part(load: Load) -> u64 {
     load.bytes.saturating_sub(OWN_BYTES)
 }

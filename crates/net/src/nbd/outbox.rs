@@ -1,4 +1,4 @@
-//! Messages on their way out, and what they still keep in use.
+//! Outgoing messages, and the memory that they hold.
 //!
 //! ```text
 //!    heads    | h h h h | h | h h h |          headers and small payloads, one run of bytes
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! Owns the order of bytes on the wire and the payload buffers until they are sent. An answer
-//! counts against its connection's limits until its last byte is gone: that is what stops a client
-//! that sends requests and never reads.
+//! counts against its connection's limits until its last byte is sent: that stops a client that
+//! sends requests and never reads.
 
 use std::collections::VecDeque;
 use std::io::{ErrorKind, IoSlice, Result};
@@ -17,12 +17,12 @@ use std::task::{Context, Poll, ready};
 
 use io::Stream;
 
-/// Slices in one write; well below what systems allow (1024).
+/// Slices in one write; well below the system limit (1024).
 const SLICES: usize = 128;
-/// Sent bytes are cut off the front when there are so many.
+/// At this many sent bytes the buffer's front is cut off.
 const COMPACT_BYTES: usize = 64 << 10;
 
-/// What requests keep in use.
+/// Memory held by requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Load {
     pub(super) requests: usize,
@@ -78,7 +78,7 @@ impl<P: Deref<Target = [u8]>> Outbox<P> {
         self.total
     }
 
-    /// True if at least so many bytes of payload wait to be sent.
+    /// True if at least this many bytes of payload are unsent.
     pub(super) fn holds_back(&self, bytes: u64) -> bool {
         let mut left = bytes;
         self.entries.iter().any(|entry| {
@@ -88,7 +88,7 @@ impl<P: Deref<Target = [u8]>> Outbox<P> {
         })
     }
 
-    /// Forgets everything, as nobody will read it. Returns what it kept in use.
+    /// Drops everything after the reader has gone. Returns the released load.
     pub(super) fn abandon(&mut self) -> Load {
         let mut load = Load::default();
         self.entries.drain(..).for_each(|entry| load += entry.load);
@@ -97,8 +97,7 @@ impl<P: Deref<Target = [u8]>> Outbox<P> {
         load
     }
 
-    /// Appends an answer: what `write` writes, then `payload`. Keeps `load` in use until it is
-    /// sent.
+    /// Appends an answer: the output of `write`, then `payload`. Holds `load` until it is sent.
     pub(super) fn push(
         &mut self,
         load: Load,
@@ -118,7 +117,7 @@ impl<P: Deref<Target = [u8]>> Outbox<P> {
         }
     }
 
-    /// Sends as much as the stream takes in one write; tells what is no longer in use.
+    /// Sends as much as the stream accepts in one write; returns the released load.
     ///
     /// # Errors
     /// Whatever the stream says.

@@ -23,8 +23,8 @@ use crate::transfer::before;
 
 /// TLS, as the host provides it. With it, nothing but STARTTLS is served in plain text.
 pub trait Tls {
-    /// Takes over a connection whose client begins its TLS handshake now. Gives the secured stream,
-    /// and whom the client's certificate names, if it has shown one.
+    /// Takes over a connection whose client begins its TLS handshake. Returns the secured stream
+    /// and the subject of the client's certificate, if any.
     fn accept(&self, stream: Box<dyn Stream>) -> Accepting;
 }
 
@@ -45,8 +45,8 @@ pub enum Ending {
     Denied,
     /// The handshake took too long.
     TooSlow,
-    /// The client stopped in the middle of a request, or did not take answers whose memory others
-    /// waited for.
+    /// The client stopped in the middle of a request, or did not read answers whose memory others
+    /// needed.
     Stalled,
     /// The handshake was dropped for a newer one, or all places were taken when it was done.
     Crowded,
@@ -106,7 +106,7 @@ impl Server {
         self.rebuilt(|shared| Shared { tls: Some(tls), ..shared })
     }
 
-    /// The same server, whose requests share this memory. To be called before the first connection.
+    /// The same server, whose requests share this memory. Call before the first connection.
     #[must_use]
     pub fn with_memory(self, memory: Memory) -> Server {
         self.rebuilt(|shared| Shared { memory, ..shared })
@@ -162,8 +162,8 @@ impl Server {
         })
     }
 
-    /// Shuts the server down: no new connections, handshakes end, requests under way are finished
-    /// and answered, new ones are not taken. The future completes when the last connection has
+    /// Shuts the server down: no new connections, handshakes end, requests in flight are finished
+    /// and answered, new ones are not accepted. The future completes when the last connection has
     /// ended.
     pub fn shutdown(&self) -> impl Future<Output = ()> + 'static {
         let shared = Rc::clone(&self.0);
@@ -218,7 +218,7 @@ impl Shared {
             if self.stopping.get() || export.is_retired() {
                 session.stop();
             } else if !known.as_ref().is_some_and(|waker| cx.waker().will_wake(waker)) {
-                // Registered once: each signal is raised once, and what it says was looked at.
+                // Registered once: each signal is raised once, and its state was checked before.
                 known = Some(cx.waker().clone());
                 for stop in &mut stops {
                     let _ = Pin::new(stop).poll(cx);

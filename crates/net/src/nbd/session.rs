@@ -6,9 +6,9 @@
 //!              per turn    the batch   way           write per turn
 //! ```
 //!
-//! One future, no tasks: each turn reads what the socket holds, starts every request in it,
-//! collects every answer that is there, and sends them in one write. When requests or bytes in use
-//! reach their limits the socket is not read until answers have been sent.
+//! One future, no tasks: each turn reads the socket's bytes, starts every request in them, collects
+//! every available answer, and sends them in one write. When requests or bytes in use reach their
+//! limits, the socket is not read until answers have been sent.
 //!
 //! Owns the stream from GO to the end. Invariants: a request that was started is waited for, also
 //! when the client is gone (its ranges are held until then); answers may overtake each other;
@@ -37,8 +37,8 @@ use super::wire::{Fault, Request, command, reply};
 
 /// Turns before other connections get theirs.
 const TURNS: usize = 16;
-/// Bytes of reads started before those that are there are sent: what memory and page cache answer
-/// at once is sent while it is still in the processor's cache.
+/// Bytes of reads started before available answers are sent: answers from memory and page cache are
+/// sent while they are in the processor's cache.
 const BITE_BYTES: u64 = 256 << 10;
 /// Read data up to this length is copied behind its header, so that small answers are one piece.
 const COPY_BYTES: usize = 4 << 10;
@@ -49,28 +49,28 @@ pub(super) struct Session {
     terms: Terms,
     pool: Pool,
     clock: Rc<dyn Clock>,
-    /// As told to the client at the beginning; it cannot be told of changes.
+    /// As announced at the start; the protocol cannot announce changes.
     limits: Limits,
     /// Offsets and lengths have to be multiples of this.
     unit: u64,
     inbox: Inbox,
     running: Vec<Running>,
     outbox: Outbox<Buf>,
-    /// What its requests keep in use.
+    /// Memory held by its requests.
     account: Account,
     watch: Watch,
     step_limit: StepLimit,
     /// Bytes of reads started in this turn.
     bitten: u64,
-    /// All that was under way was answered by the next turn: starting more than the client takes
-    /// gains nothing then.
+    /// All requests in flight were answered by the next turn: then starting more than the client
+    /// reads gains nothing.
     prompt: bool,
     phase: Phase,
     stopping: bool,
     spare: Spare,
 }
 
-/// What one attempt to read has done.
+/// The outcome of one attempt to read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Received {
     /// Bytes, or the end of the stream.
@@ -84,9 +84,9 @@ enum Received {
 enum Phase {
     /// Requests are taken.
     Open,
-    /// No more requests; what is under way is answered, then the stream is closed.
+    /// No more requests; requests in flight are answered, then the stream is closed.
     Leaving(Ending),
-    /// The client is gone; what is under way is waited for.
+    /// The client is gone; the session waits for the requests in flight.
     Gone(Ending),
     /// Over.
     Over,
@@ -165,9 +165,9 @@ impl Session {
         }
     }
 
-    /// From now on no request is taken, and the connection ends when nothing is under way. What was
-    /// not taken is not answered, not even with ESHUTDOWN: a client that connects again sends it
-    /// again, where Linux would hand that error to its file system.
+    /// From now on no request is accepted, and the connection ends when none is in flight. Requests
+    /// not accepted get no answer, not even ESHUTDOWN: a reconnecting client sends them again, but
+    /// Linux would pass that error to its file system.
     pub(super) fn stop(&mut self) {
         self.stopping = true;
     }
@@ -217,7 +217,7 @@ impl Session {
         matches!(self.phase, Phase::Open) && !self.stopping
     }
 
-    /// Is there anything to read for?
+    /// Is there a reason to read?
     fn wants_bytes(&self) -> bool {
         self.is_open() && self.inbox.wants_bytes()
     }
@@ -252,7 +252,7 @@ impl Session {
         }
     }
 
-    /// True if what was read is to be sent first.
+    /// True if the read data must be sent first.
     fn has_its_fill(&self) -> bool {
         let unsent = || self.outbox.holds_back(BITE_BYTES);
         self.bitten >= BITE_BYTES || self.prompt && unsent()
@@ -294,8 +294,7 @@ impl Session {
         self.running.push(running);
     }
 
-    /// Collects every answer that is there to the requests from this index on; true if there was
-    /// one.
+    /// Collects every available answer to the requests from this index on; true if there was one.
     fn collect_answers(&mut self, cx: &mut Context<'_>, from: usize) -> bool {
         let mut progress = false;
         let mut index = from;

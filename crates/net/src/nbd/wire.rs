@@ -69,7 +69,7 @@ pub mod handshake {
 
 /// Options a client may send.
 pub mod option {
-    /// Choose an export; no error can be told.
+    /// Choose an export; no error can be reported.
     pub const EXPORT_NAME: u32 = 1;
     /// End the session.
     pub const ABORT: u32 = 2;
@@ -177,7 +177,7 @@ pub mod command {
     pub const CACHE: u16 = 5;
     /// Write zeros.
     pub const WRITE_ZEROES: u16 = 6;
-    /// What is stored, what is a hole.
+    /// Stored data and holes.
     pub const BLOCK_STATUS: u16 = 7;
 }
 
@@ -262,7 +262,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What a server meant; unknown numbers count as `Invalid`, as the protocol asks.
+    /// The server's error; unknown numbers count as `Invalid`, as the protocol asks.
     pub fn from_wire(number: u32) -> Fault {
         use Fault::*;
         let known = [Permission, Io, NoMemory, Invalid, NoSpace, Overflow, NotFast, Shutdown];

@@ -4,6 +4,7 @@
 mod contract;
 mod handshake;
 mod hostile;
+mod limits;
 mod memory;
 mod mix;
 mod pipe;

@@ -41,8 +41,8 @@ fn send(world: &World, end: &End, bytes: &[u8]) {
     world.settle();
 }
 
-/// Clients with requests of all sizes, of which some are larger than all the memory there is:
-/// whatever the order, the bound holds and everybody is answered.
+/// Clients with requests of all sizes, some larger than the whole memory: in any order, the bound
+/// holds and every client is answered.
 #[test]
 fn the_bound_holds_and_nobody_waits_for_ever() {
     for seed in 0..40 {
@@ -84,7 +84,7 @@ fn the_bound_holds_and_nobody_waits_for_ever() {
             }
             check();
         }
-        // Everything has been sent: each round of answers must let somebody go on.
+        // Everything has been sent: each round of answers must unblock a client.
         while clients.iter().any(|(_, _, expected)| *expected > 0) {
             let before: u64 = clients.iter().map(|(_, _, expected)| *expected).sum();
             slow.answer_all(&world, dice);
@@ -121,7 +121,7 @@ fn a_payload_that_is_only_announced_takes_no_buffer() {
     }
     world.settle();
     assert_eq!(buffers.kept_bytes(), 0, "no buffer has come back");
-    // What has been sent is kept, in pieces.
+    // The received bytes are kept, in pieces.
     let end = open(&world);
     send(&world, &end, &header(command::WRITE, 1, 0, u64::from(MAX_PAYLOAD)));
     send(&world, &end, &vec![1; 3 * PIECE_BYTES / 2]);
@@ -165,7 +165,7 @@ fn those_who_hold_memory_and_do_not_move_are_ended() {
         assert_eq!(honest.pull().len(), 16 + (1 << 20));
         world.settle();
         assert_eq!(memory.used(), 0);
-        // Nobody is in want: who does not take answers is left alone.
+        // No client needs memory: one that does not read answers is left alone.
         send(&world, &honest, &header(command::READ, 4, 0, 2 << 20));
         for _ in 0..5 {
             world.clock.pass(STALL_TIME);
@@ -195,8 +195,8 @@ fn a_slow_writer_may_take_its_time() {
     assert!(world.endings.borrow().is_empty(), "an idle client is left alone");
 }
 
-/// A large request waits until what was there before is answered, and is not overtaken for ever by
-/// small ones.
+/// A large request waits until all earlier ones are answered, and small ones do not overtake it for
+/// ever.
 #[test]
 fn a_large_request_has_its_turn() {
     let (world, slow, memory) = world(4 << 20);

@@ -1,4 +1,4 @@
-//! Random requests against an oracle: what is on the disk is what was written, byte for byte.
+//! Random requests against an oracle: the disk holds the written data, byte for byte.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ impl Dice {
     }
 }
 
-/// A disk that answers when told, in random order; operations take effect when they are answered.
+/// A disk that answers on command, in random order; operations take effect when they are answered.
 pub struct SlowDisk {
     inner: Rc<dyn Disk>,
     waiting: RefCell<VecDeque<(Op, Ticket)>>,
@@ -48,7 +48,7 @@ impl SlowDisk {
         self.answers.finish(ticket, done);
     }
 
-    /// Performs and answers all, also those that come of it.
+    /// Performs and answers all operations, including follow-ups.
     pub fn answer_all(&self, world: &World, dice: &mut Dice) {
         world.settle();
         while self.waiting() > 0 {
@@ -95,7 +95,7 @@ impl Raw {
         self.sent.push((request, payload));
     }
 
-    /// Sends one request of any kind about this range; `after` is what the disk holds then.
+    /// Sends one request of any kind for this range; `after` is the disk's content afterwards.
     fn send_any(&mut self, dice: &mut Dice, range: Range<usize>, fua: u16, after: &mut [u8]) {
         let (at, len) = (range.start as u64, range.len());
         match dice.roll(6) {
@@ -113,7 +113,7 @@ impl Raw {
         }
     }
 
-    /// Successful replies that have come: the request, and what was read.
+    /// Successful replies so far: the request, and its data.
     fn replies(&mut self) -> Vec<(Request, Vec<u8>)> {
         self.came.extend(self.end.pull());
         let mut replies = Vec::new();
@@ -193,7 +193,7 @@ fn run(seed: u64, block: u32, style: Style, bite: usize, room: usize) {
                     if request.command == command::READ {
                         let range =
                             request.offset as usize..(request.offset + request.length) as usize;
-                        // Nobody writes what is read in the same round.
+                        // No request writes data that is read in the same round.
                         assert!(data == oracle[range], "seed {seed}: {request:?}");
                     }
                 }
@@ -222,7 +222,7 @@ fn the_same_in_small_bites() {
     run(9, 1, Style::Extended, 5000, 5000);
 }
 
-/// Any operation on bytes that are `old`, and what they are after it.
+/// Any operation on bytes that are `old`, and their content after it.
 fn any_work(dice: &mut Dice, old: &[u8]) -> (Work, Vec<u8>) {
     let (len, byte) = (old.len(), dice.roll(256) as u8);
     let buf = || pool().copy_of(&vec![byte; len]).freeze();

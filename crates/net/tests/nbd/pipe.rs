@@ -1,4 +1,4 @@
-//! A connection in memory: two ends, a bounded number of bytes under way in each direction.
+//! A connection in memory: two ends, a bounded number of bytes in flight in each direction.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ pub struct End {
     bite: usize,
 }
 
-/// A connection with so much room each way; reads give at most `bite` bytes.
+/// A connection with this much room each way; reads return at most `bite` bytes.
 pub fn pair(room: usize, bite: usize) -> (End, End) {
     let lane = || Rc::new(RefCell::new(Lane { room, ..Lane::default() }));
     let (there, back) = (lane(), lane());

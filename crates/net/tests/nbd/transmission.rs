@@ -184,7 +184,7 @@ fn refused_payloads_are_read_and_the_next_request_is_found() {
     let kinds: Vec<_> = chunks(Style::Extended, &reply).iter().map(|it| (it.0, it.1)).collect();
     assert_eq!(kinds, [(0x8001, 1), (0, 2)]);
     assert!(world.endings.borrow().is_empty());
-    // What is too long to be read ends the connection.
+    // A payload too long to read ends the connection.
     let write = request(0, command::WRITE, 1, 0, (64 << 20) + 1);
     world.exchange(&open(&world, Style::Simple), &encoded(Style::Simple, &[(write, &[])]));
     assert!(world.ending().starts_with("Misbehaved"));
@@ -262,7 +262,7 @@ fn block_status_may_name_its_contexts() {
     }
 }
 
-/// A disk of any size that keeps nothing: it notes what is asked of it, and may refuse some of it.
+/// A disk of any size that stores nothing: it records operations, and may refuse some.
 #[derive(Default)]
 struct Model {
     bytes: u64,
@@ -382,7 +382,7 @@ fn errors_of_the_disk_are_told_without_its_secrets() {
     }
 }
 
-/// A disk that loses at a power cut what was not flushed.
+/// A disk that loses unflushed data at a power cut.
 struct Volatile {
     cache: MemDisk,
     medium: MemDisk,
@@ -407,8 +407,8 @@ impl Disk for Volatile {
     }
 }
 
-/// CAN_MULTI_CONN is told, so it has to be true: a flush covers the writes of others, and is
-/// needed.
+/// CAN_MULTI_CONN is announced, so it must be true: a flush covers the writes of other connections,
+/// and is needed.
 #[test]
 fn a_flush_covers_what_other_connections_wrote() {
     let parts = (MemDisk::new(1 << 16), MemDisk::new(1 << 16));
@@ -444,8 +444,8 @@ fn a_client_that_does_not_read_is_not_read() {
         let read = |cookie| (request(0, command::READ, cookie, 0, length), &[][..]);
         peer.push(&encoded(Style::Simple, &(0..count).map(read).collect::<Vec<_>>()));
         world.settle();
-        // What fits whole into the receive buffer is taken, and what the limits allow; the rest
-        // stays where it is.
+        // Requests are accepted while they fit into the receive buffer and within the limits; the
+        // rest stays in the socket.
         let taken = count - peer.unread_by_peer().div_ceil(28) as u64;
         let most = limits::MAX_REQUESTS as u64 + (64 << 10) / 28;
         assert!(taken <= most, "{taken} requests were taken");
@@ -539,7 +539,7 @@ fn read(cookie: u64) -> Vec<u8> {
     encoded(Style::Simple, &[(request(0, command::READ, cookie, 0, 512), &[])])
 }
 
-/// What this client asked for is answered, and no more; `over` is done when it has gone.
+/// This client's requests are answered, and no others; `over` completes after it has gone.
 fn takes_leave(
     world: &World,
     slow: &SlowDisk,

@@ -1,4 +1,4 @@
-//! What a client must not do: each case ends at most its own connection, at the right moment.
+//! Violations by a client: each case ends at most its own connection, at the right moment.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -15,8 +15,8 @@ use crate::world::{World, hex, pool, small_world};
 
 const OPTION: &str = "49484156454f5054";
 
-/// After the client flags, what is sent; and what must be the end of it: an ending (its `Debug`
-/// form begins so), or the kind of the last reply if the connection goes on.
+/// The bytes sent after the client flags, and the expected end: an ending (its `Debug` form begins
+/// so), or the kind of the last reply if the connection continues.
 fn case(flags: &str, bytes: &[u8], expected: &str) {
     let world = small_world();
     let peer = world.connect();
@@ -42,7 +42,7 @@ fn case(flags: &str, bytes: &[u8], expected: &str) {
     };
     assert!(what.starts_with(expected), "{expected} expected, got {what}");
     drop(endings);
-    // Somebody else is served on.
+    // Another client is still served.
     let abort = [hex("00000003"), hex(OPTION), hex("00000002 00000000")].concat();
     assert_eq!(world.exchange(&bystander, &abort).len(), 20);
 }
@@ -145,7 +145,7 @@ impl Stream for Inverted {
     }
 }
 
-/// Tells who asked for what.
+/// Reports the client of each request.
 struct Watched {
     inner: Catalogue,
     opened: Rc<RefCell<Vec<Client>>>,
@@ -225,7 +225,7 @@ fn starttls_forgets_all_and_knows_the_client() {
     assert_eq!(seen[0].identity.as_deref(), Some("alice"));
 }
 
-/// 2021-3716: what a man in the middle puts behind STARTTLS must not be taken for the client's.
+/// 2021-3716: bytes that a man in the middle inserts after STARTTLS must not count as the client's.
 #[test]
 fn plain_text_behind_starttls_is_not_obeyed() {
     let (world, opened) = tls_world();

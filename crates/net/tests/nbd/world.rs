@@ -83,7 +83,7 @@ impl World {
         self.connect_over(1 << 30, usize::MAX).expect("there is a place")
     }
 
-    /// A new connection over a stream with so much room, read in bites.
+    /// A new connection over a stream with this much room, read in bites.
     pub fn connect_over(&self, room: usize, bite: usize) -> Option<End> {
         self.connect_through(0, room, bite)
     }
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Sends bytes and gives what comes back.
+    /// Sends bytes and returns the answer.
     pub fn exchange(&self, peer: &End, bytes: &[u8]) -> Vec<u8> {
         peer.push(bytes);
         self.settle();

@@ -1,11 +1,11 @@
 //! File systems whose answers come from elsewhere, and may never come.
 //!
-//! A system call on a file of theirs takes as long as a server, a process or a network takes: for
-//! ever, if that one hangs, and its thread with it. So nothing is asked of such a file on the
-//! thread itself once it is open: reads, writes, syncs and looks at its size go through the ring,
-//! whose workers may wait, and the last close is left to a thread of its own.
+//! A system call on such a file waits for a server, a process or a network, possibly for ever, and
+//! blocks its thread. So an open file is never accessed on the thread itself: reads, writes, syncs
+//! and size checks go through the ring, whose workers may wait, and a separate thread does the last
+//! close.
 //!
-//! Owns the list of these file systems, and the look. Never decides what a missing answer means.
+//! Owns the list of these file systems, and the check. Never interprets a missing answer.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
@@ -50,7 +50,7 @@ pub(super) fn name(f_type: i64) -> Option<&'static str> {
     DISTANT.iter().find(|(known, _)| *known == magic).map(|&(_, name)| name)
 }
 
-/// Lets one member that hangs keep nobody else waiting for a worker.
+/// Lets other members get workers while one member hangs.
 pub(super) fn widen(ring: &Ring) {
     ring.allow_workers(WORKERS);
 }
@@ -87,7 +87,7 @@ struct Look {
     stat: std::cell::RefCell<Box<libc::statx>>,
 }
 
-/// Has a look at the file, if none is under way. What is seen is known once the answer is there.
+/// Checks the file, unless a check is in flight. The result is available after the answer.
 pub(super) fn look(file: &Arc<File>, ring: &Rc<Ring>) {
     if file.looking.swap(true, Ordering::Relaxed) {
         return;

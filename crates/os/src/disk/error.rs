@@ -1,4 +1,4 @@
-//! Why a disk could not be opened: a kind to match on, the path, and what to do next.
+//! Reasons why a disk cannot be opened: a kind to match on, the path, and the next step.
 
 use std::path::{Path, PathBuf};
 use std::{error, fmt, io};
@@ -18,13 +18,13 @@ pub enum OpenErrorKind {
     ReadOnly,
     /// The file is immutable or append-only.
     Immutable,
-    /// Somebody else has it; who, as far as can be told.
+    /// In use; with the holder, if known.
     Busy(Vec<Holder>),
     /// Neither a file nor a block device.
     NotADisk,
     /// No room for a new file of this many bytes.
     NoSpace(u64),
-    /// The file system cannot go around the page cache, and was told to.
+    /// The file system does not support O_DIRECT, which was requested.
     NotDirect,
     /// Anything else: see the source.
     Failed,
@@ -43,7 +43,7 @@ impl OpenError {
         OpenError { path: path.to_owned(), kind, source: None }
     }
 
-    /// Sorts what `open` and its kin answered.
+    /// Classifies an error of `open` and similar calls.
     pub(super) fn from_kernel(path: &Path, errno: rustix::io::Errno) -> OpenError {
         use rustix::io::Errno;
         let kind = match errno {
@@ -60,12 +60,12 @@ impl OpenError {
         OpenError { path: path.to_owned(), kind, source: Some(errno.into()) }
     }
 
-    /// What callers can tell errors apart by.
+    /// Distinguishes errors for the caller.
     pub fn kind(&self) -> &OpenErrorKind {
         &self.kind
     }
 
-    /// What was to be opened.
+    /// The path to be opened.
     pub fn path(&self) -> &Path {
         &self.path
     }

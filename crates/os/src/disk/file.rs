@@ -1,4 +1,4 @@
-//! An open file or device: what every way of access needs to know of it, and what its errors mean.
+//! An open file or device: the facts that every access method needs, and the meaning of its errors.
 //!
 //! Never moves data. Invariant: `access`, `limits` and `mem_align` are fixed at open; `bytes_left`
 //! only shrinks. Threads may share it: each has its own way of asking the kernel.
@@ -48,11 +48,11 @@ pub(super) struct File {
     /// The file system's name, if its answers may never come: see [`distant`].
     pub(super) distant: Option<&'static str>,
     pub(super) limits: Limits,
-    /// What the address of a buffer must be a multiple of; 1 unless direct.
+    /// The required alignment of a buffer's address; 1 unless direct.
     pub(super) mem_align: usize,
-    /// What `fallocate` can do here.
+    /// The functions of `fallocate` available here.
     pub(super) zeroing: Zeroing,
-    /// Memory for what must be copied to be aligned, and for written zeros.
+    /// Memory for aligned copies, and for written zeros.
     pub(super) pool: Pool,
     /// `limits.bytes`, or less once the file was seen to be cut.
     pub(super) bytes_left: AtomicU64,
@@ -62,7 +62,7 @@ pub(super) struct File {
     pub(super) unsynced: AtomicBool,
     /// True once a distant file was seen to have lost its last name.
     pub(super) deleted: AtomicBool,
-    /// True while a look at a distant file is under way.
+    /// True while a check of a distant file is in flight.
     pub(super) looking: AtomicBool,
     /// Begins and ends of writes that were plain system calls.
     pub(super) changes: AtomicU64,
@@ -116,7 +116,7 @@ impl File {
         Error::refused(format!("{path}: zeroing would be no faster than writing"))
     }
 
-    /// What this errno means for `len` bytes at `offset`.
+    /// The meaning of this errno for `len` bytes at `offset`.
     pub(super) fn fault(&self, errno: i32, offset: u64, len: u64) -> Error {
         let kind = match errno {
             libc::ENOSPC | libc::EDQUOT | libc::EFBIG => ErrorKind::NoSpace,
@@ -133,7 +133,7 @@ impl File {
         Error::new(kind, context).with_source(std::io::Error::from_raw_os_error(errno))
     }
 
-    /// The file ended before byte `offset + len`: what has become of it?
+    /// The file ended before byte `offset + len`: why?
     pub(super) fn ended_at(&self, offset: u64, len: u64) -> Error {
         // The kernel has just said where it ends at most.
         if self.distant.is_some() {
@@ -147,8 +147,8 @@ impl File {
         self.unreadable(offset, len)
     }
 
-    /// Looks whether the file is as long as it was; an error if not. Of a distant one it is only
-    /// known what the last look has seen.
+    /// Checks whether the file has its old length; an error if not. For a distant file it uses the
+    /// result of the last check.
     pub(super) fn whole(&self) -> Result<(), Error> {
         if self.distant.is_none() {
             self.measure();
@@ -162,9 +162,9 @@ impl File {
         if end == self.limits.bytes && self.sentinel.is_some() { self.whole() } else { Ok(()) }
     }
 
-    /// A sync, or what was to be durable at once, has failed. The kernel tells each page that it
-    /// could not write to one of those who ask, whoever wrote it, and takes it for written then:
-    /// no later sync means anything. Around the page cache an error is of the request alone.
+    /// A sync or a durable write has failed. The kernel reports each page that it could not write
+    /// to one caller only, and then counts the page as written: so no later sync is meaningful.
+    /// With O_DIRECT an error concerns its request alone.
     pub(super) fn sync_failed(&self) {
         if self.access == Access::Buffered {
             self.unsynced.store(true, Ordering::Relaxed);
@@ -193,7 +193,7 @@ impl File {
         !self.device && fstat(self.fd()).is_ok_and(|stat| stat.st_nlink == 0)
     }
 
-    /// Takes note of what a look has seen.
+    /// Stores the result of a check.
     pub(super) fn learn(&self, stat: &libc::statx) {
         if stat.stx_mask & libc::STATX_SIZE != 0 {
             self.bytes_left.fetch_min(stat.stx_size, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Who has a file or device that cannot be had, and how to free it.
+//! The holder of a busy file or device, and how to free it.
 //!
 //! Read from `/sys/dev/block/*/holders`, `/proc/self/mountinfo`, `/proc/swaps`, `/proc/locks` and
 //! `/proc/*/fd`. A help for people: incomplete where this process may not look, never an error.
@@ -11,14 +11,14 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{fstat, major, minor};
 
-/// Somebody who holds a disk.
+/// A holder of a disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Holder {
-    /// Who: "mounted at /home", "process 42 (qemu-system-x86)".
+    /// Its name: "mounted at /home", "process 42 (qemu-system-x86)".
     pub who: String,
     /// The command that frees the disk.
     pub free_by: String,
-    /// Where somebody would give it away again at once: what prevents that.
+    /// If another program would take the disk again at once: how to prevent that.
     pub keep_by: Option<String>,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for Holder {
     }
 }
 
-/// Who holds the block device with this number, or one of its partitions.
+/// The holder of the block device with this number, or of one of its partitions.
 pub(super) fn of_device(device: u64) -> Vec<Holder> {
     let mut holders = Vec::new();
     let sysfs = fs::canonicalize(format!("/sys/dev/block/{}", number(device)));
@@ -56,7 +56,7 @@ pub(super) fn of_device(device: u64) -> Vec<Holder> {
     holders
 }
 
-/// Who holds a lock on this file.
+/// The holder of a lock on this file.
 pub(super) fn of_file(fd: &OwnedFd) -> Vec<Holder> {
     let Ok(stat) = fstat(fd) else { return Vec::new() };
     let name = format!("{:02x}:{:02x}:{}", major(stat.st_dev), minor(stat.st_dev), stat.st_ino);
@@ -131,7 +131,7 @@ fn swap(node: &Path) -> Option<Holder> {
         .map(|used| Holder::new("used as swap".to_owned(), format!("swapoff {used}")))
 }
 
-/// Processes with a descriptor of which this is true.
+/// Processes with a matching descriptor.
 fn processes(is_it: impl Fn(&fs::Metadata) -> bool) -> Vec<Holder> {
     let mut found = Vec::new();
     for entry in entries(Path::new("/proc")) {

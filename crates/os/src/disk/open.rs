@@ -1,8 +1,7 @@
 //! Opening, creating and locking.
 //!
-//! Invariants: a failed create leaves no file behind; nothing is written to what was there before;
-//! a disk that is opened to be written is held by this process alone, as far as others play by the
-//! rules.
+//! Invariants: a failed create leaves no file behind; existing content is not written; a disk
+//! opened for writing is held by this process alone, if other programs respect locks.
 
 use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,7 +27,7 @@ const IN_MEMORY: [i64; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 /// Memory kept for bounces and zeros, per disk.
 const POOL_BYTES: usize = 2 << 20;
 
-/// Opens what is at `path`, or makes it.
+/// Opens the disk at `path`, or creates it.
 pub(super) fn open(path: &Path, options: &Options) -> Result<File, OpenError> {
     let Some(bytes) = options.create_bytes else {
         return finish(path, options, existing(path, options)?);
@@ -36,7 +35,7 @@ pub(super) fn open(path: &Path, options: &Options) -> Result<File, OpenError> {
     let made = create(path)?;
     let opened = reserve(path, &made, bytes).and_then(|()| finish(path, options, made));
     if opened.is_err() {
-        // It was made above, by nobody else.
+        // Created above by this process.
         let _ = fs::remove_file(path);
     }
     opened
@@ -64,7 +63,7 @@ fn reserve(path: &Path, fd: &OwnedFd, bytes: u64) -> Result<(), OpenError> {
 }
 
 fn existing(path: &Path, options: &Options) -> Result<OwnedFd, OpenError> {
-    // NONBLOCK: do not hang on a pipe that somebody put there. EXCL concerns block devices only.
+    // NONBLOCK: do not hang on a pipe at this path. EXCL concerns block devices only.
     let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
     flags |= if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     if options.lock {
@@ -160,8 +159,8 @@ fn access(
     if !in_memory && wanted != Direct::Never && !probe::denies_direct(fd.as_fd()) {
         match fcntl_setfl(fd, OFlags::DIRECT) {
             Ok(()) => {
-                // Dirty pages left by whoever wrote the file would slow down every direct write.
-                // A process that only reads leaves them alone: the file may be in use.
+                // Dirty pages of an earlier writer would slow down every direct write. A process
+                // that only reads leaves them alone: the file may be in use.
                 if !options.read_only {
                     let _ = fdatasync(fd);
                     let _ = fadvise(fd, 0, None, Advice::DontNeed);

@@ -1,4 +1,4 @@
-//! What a file or device can do: asked of the kernel once, at open.
+//! The capabilities of a file or device, queried from the kernel once, at open.
 //!
 //! Sources: `BLKGETSIZE64`, `BLKSSZGET`, `BLKPBSZGET` of `linux/fs.h`; `statx(2)` with
 //! `STATX_DIOALIGN` (Linux 6.1); the queue's attributes in `/sys/dev/block/MAJOR:MINOR/queue`
@@ -19,7 +19,7 @@ use rustix::ioctl::{Getter, Setter, ioctl, opcode};
 
 use super::file::{Access, Zeroing};
 
-/// What [`file()`] and [`device()`] find.
+/// The result of [`file()`] and [`device()`].
 pub(super) struct Found {
     pub(super) limits: Limits,
     pub(super) mem_align: usize,
@@ -33,7 +33,7 @@ pub(super) fn device_bytes(fd: impl AsFd) -> Result<u64> {
     unsafe { ioctl(fd, Getter::<BLKGETSIZE64, u64>::new()) }
 }
 
-/// Tells a block device that these bytes are not needed any more. Blocks until it has understood.
+/// Discards these bytes of a block device. Blocks until done.
 pub(super) fn discard(fd: impl AsFd, offset: u64, len: u64) -> Result<()> {
     const BLKDISCARD: u32 = opcode::none(0x12, 119) as u32;
     // SAFETY: this call reads two u64: start and length in bytes.
@@ -64,7 +64,7 @@ pub(super) fn device(fd: BorrowedFd<'_>, rdev: u64, access: Access) -> Result<Fo
     Ok(Found { limits, mem_align, zeroing: Zeroing { punch: zeroes, range: zeroes } })
 }
 
-/// True if a device loses what it was written without a flush, its queue's cache being this one.
+/// True if a device with this queue cache loses unflushed writes.
 fn is_volatile(access: Access, write_cache: Option<&str>) -> bool {
     // The page cache is one whatever the device has. Without an answer a flush too many is the
     // safe side.
@@ -127,8 +127,8 @@ fn tried_align(fd: BorrowedFd<'_>, bytes: u64) -> (u32, u32) {
     if works { (512, 512) } else { (4096, 4096) }
 }
 
-/// Tries to punch a hole behind the file's end, where it changes nothing. Whatever the error: what
-/// does not work here is not offered.
+/// Tries to punch a hole behind the file's end, where it changes nothing. On any error the function
+/// is not offered.
 fn can_punch(fd: BorrowedFd<'_>, bytes: u64) -> bool {
     let mode = FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE;
     fallocate(fd, mode, bytes.next_multiple_of(1 << 20), 4096).is_ok()

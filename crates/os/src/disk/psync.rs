@@ -25,10 +25,11 @@ pub(super) struct Inline {
     stretch: Cell<Option<Stretch>>,
 }
 
-/// What the kernel said last of the bytes around a place: all data, or all a hole.
+/// The kernel's last answer about the bytes around an offset: all data, or all a hole.
 ///
-/// tmpfs looks at every page to find the end of a hole whose space is reserved, milliseconds for
-/// 100 MiB. Whoever asks about a file piece by piece would pay that for each piece.
+/// tmpfs inspects every page to find the end of a hole with reserved space, which takes
+/// milliseconds for 100 MiB. A caller that queries a file piece by piece would pay that for each
+/// piece.
 #[derive(Clone, Copy)]
 struct Stretch {
     start: u64,
@@ -76,9 +77,9 @@ impl Inline {
         rustix::io::preadv2(file.fd(), &mut slices, offset, flags).is_ok_and(|read| read == len)
     }
 
-    /// Where the file has data, by `SEEK_DATA` and `SEEK_HOLE`. A file system that cannot tell
-    /// calls all of it data, and a distant one is not asked; space that is reserved and was never
-    /// written counts as a hole.
+    /// The file's data ranges, by `SEEK_DATA` and `SEEK_HOLE`. If the file system does not support
+    /// that, all of it is data; a distant one is not queried. Reserved, never written space counts
+    /// as a hole.
     fn extents(
         &self,
         file: &File,
@@ -157,8 +158,8 @@ pub(super) fn perform(file: &File, request: &mut Request<'_>) -> i32 {
             }
         }
         Request::Write { iov, offset, durable } => {
-            // SAFETY: the transfer owns this memory, nobody writes to it; IoSlice has the layout of
-            // iovec.
+            // SAFETY: the transfer owns this memory and nothing writes to it; IoSlice has the
+            // layout of iovec.
             let slices = unsafe {
                 std::slice::from_raw_parts(iov.as_ptr().cast::<IoSlice<'_>>(), iov.len())
             };

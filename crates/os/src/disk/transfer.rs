@@ -8,9 +8,8 @@
 //!    Flush ── Sync ─ a distant file? ─▶ Measure ──▶ end
 //! ```
 //!
-//! [`Transfer::next`] says what to ask, [`Transfer::advance`] takes the answer; whoever asks
-//! (`psync`, `uring`) decides nothing. Invariant: the memory that `iov` names is owned by the
-//! transfer.
+//! [`Transfer::next`] returns the next request, [`Transfer::advance`] takes its answer; the callers
+//! (`psync`, `uring`) decide nothing. Invariant: the transfer owns the memory that `iov` names.
 
 use io::{Buf, Op, Result, SharedBuf, Work};
 use rustix::fs::FallocateFlags;
@@ -39,7 +38,7 @@ pub(super) struct Transfer {
     zeros: Option<SharedBuf>,
     /// Where a look at the file is answered.
     stat: Option<Box<libc::statx>>,
-    /// Bytes of the request under way.
+    /// Bytes of the request in flight.
     asked: u64,
 }
 
@@ -54,7 +53,7 @@ enum Step {
     Measure,
 }
 
-/// What to ask the kernel. `offset` and `len` in bytes.
+/// A request to the kernel. `offset` and `len` in bytes.
 pub(super) enum Request<'a> {
     Read { iov: &'a [libc::iovec], offset: u64 },
     Write { iov: &'a [libc::iovec], offset: u64, durable: bool },
@@ -73,7 +72,7 @@ impl Transfer {
         Transfer { op, total, done: 0, step, iov, bounce, zeros, stat, asked: 0 }
     }
 
-    /// The next request. Its memory stays valid until [`Transfer::advance`] is told the answer.
+    /// The next request. Its memory stays valid until [`Transfer::advance`] gets the answer.
     pub(super) fn next(&mut self, file: &File) -> Request<'_> {
         self.iov.clear();
         let offset = self.op.offset + self.done;
@@ -133,7 +132,7 @@ impl Transfer {
                     errno => file.fault(errno, offset, len),
                 }))
             }
-            // Without a ring nobody looks: what the last look has seen must do.
+            // Without a ring there are no checks: use the last result.
             (_, Step::Sync) if file.distant.is_some() && self.stat.is_none() => {
                 self.step = Step::Measure;
                 None
@@ -161,12 +160,12 @@ impl Transfer {
         }
     }
 
-    /// True if the request under way is a device's discard.
+    /// True if the request in flight is a device's discard.
     pub(super) fn is_trim(&self) -> bool {
         self.step == Step::Trim
     }
 
-    /// True if its writes are to be durable at once.
+    /// True if its writes must be durable on completion.
     fn is_durable(&self, file: &File) -> bool {
         // In memory nothing is durable; zeros are made so at the end, with one sync.
         self.op.fua && file.access != Access::Memory && matches!(self.op.work, Work::Write(_))
@@ -214,7 +213,7 @@ impl Transfer {
         self.iov.push(span_mut(&mut bounce[..len]));
     }
 
-    /// Copies what was read to where it belongs.
+    /// Copies the read data to its destination.
     fn drain_bounce(&mut self, len: usize) {
         let (Work::Read(bufs), Some(bounce)) = (&mut self.op.work, &self.bounce) else { return };
         let mut from = 0;
@@ -321,7 +320,7 @@ mod tests {
     use super::*;
     use crate::disk::{Direct, Options, open};
 
-    /// What an operation comes to, if these are the kernel's answers to its requests.
+    /// The result of an operation, given these answers of the kernel.
     fn told(file: &File, op: Op, answers: &[i32]) -> Result<()> {
         let mut transfer = Transfer::new(file, op, Vec::new());
         let mut answers = answers.iter().map(|&answer| {

@@ -4,7 +4,7 @@
 //! has landed; the ring keeps the whole table alive for as long. Dropping the disk, or the
 //! completion, frees nothing that the kernel may still touch.
 //!
-//! Never decides what is asked: that is the [`Transfer`].
+//! Never decides on requests: that is the [`Transfer`].
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::AsRawFd;
@@ -114,7 +114,7 @@ impl Transfers {
 
     fn entry(&self, request: &mut Request<'_>) -> squeue::Entry {
         let entry = self.plain_entry(request);
-        // At once to a worker: what the kernel tries on this thread before might wait.
+        // Straight to a worker: the kernel's attempt on this thread might block.
         if self.file.distant.is_some() { entry.flags(squeue::Flags::ASYNC) } else { entry }
     }
 

@@ -40,7 +40,7 @@ impl Sleeper {
     /// Empties the eventfd after it woke the thread.
     pub(crate) fn silence(&self) {
         let mut count = [0; 8];
-        // EAGAIN: somebody else's wake was taken back. Nothing else can fail on an own eventfd.
+        // EAGAIN: another wake was drained. Nothing else can fail on an own eventfd.
         let _ = rustix::io::read(&self.eventfd, &mut count);
     }
 

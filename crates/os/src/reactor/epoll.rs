@@ -87,7 +87,7 @@ impl Epoll {
         events.clear();
         // EINTR is the only failure of an own epoll set: nothing happened.
         let _ = epoll::wait(self.fd.as_fd(), spare_capacity(&mut events), timeout.as_ref());
-        // Before anyone is told: a wake on this thread need not ring.
+        // Before completions are delivered: a wake on this thread need not ring.
         sleeper.get_up();
         let mut woken = 0;
         for event in &events {

@@ -3,10 +3,10 @@
 //! **Keyspace.** `user_data` is a flight: slot in the low, generation in the high 32 bits, so that
 //! a cancellation can never hit the slot's next tenant. `IGNORED` is the answer to a cancellation.
 //!
-//! **Ownership.** What the kernel may still touch belongs to the flight's owner, which the ring
-//! keeps alive until the flight has landed, also if everyone else has let go. Closing cancels all
-//! flights and waits; what will not land even then (a hung device) is leaked rather than freed
-//! under the kernel.
+//! **Ownership.** Memory that the kernel may still access belongs to the flight's owner, which the
+//! ring keeps alive until the flight has completed, even if all other references are dropped.
+//! Closing cancels all flights and waits. A flight that still does not complete (a hung device) is
+//! leaked rather than freed under the kernel.
 //!
 //! Never looks into an operation's meaning.
 
@@ -26,7 +26,7 @@ const IGNORED: u64 = u64::MAX;
 /// How long closing waits for flights that will not be cancelled.
 const CLOSING: Duration = Duration::from_secs(5);
 
-/// Who is told that a flight has landed.
+/// The receiver of a flight's completion.
 pub(crate) trait Landing {
     /// `token` as given at take-off; `result` as the kernel gives it: a count, or a negative errno.
     fn land(self: Rc<Self>, token: u32, result: i32);
@@ -36,9 +36,9 @@ pub(crate) trait Landing {
 pub(crate) struct Ring {
     uring: RefCell<IoUring>,
     flights: RefCell<Flights>,
-    /// What has just landed; kept so that its room is used again.
+    /// New completions; kept to reuse its memory.
     landed: RefCell<Vec<(u64, i32)>>,
-    /// What landed while the submission queue was full: delivered at the next turn.
+    /// Completions while the submission queue was full: delivered at the next turn.
     early: RefCell<Vec<(u64, i32)>>,
     closed: Cell<bool>,
 }
@@ -107,9 +107,9 @@ impl Ring {
         self.closed.get()
     }
 
-    /// Lets at least so many workers of the kernel wait for files on this ring's behalf.
+    /// Lets at least this many workers of the kernel wait for files on this ring's behalf.
     pub(crate) fn allow_workers(&self, count: u32) {
-        // Old kernels cannot be told; they have workers all the same. 0: as it is.
+        // Old kernels lack the setting but have workers too. 0: unchanged.
         let _ = self.uring.borrow().submitter().register_iowq_max_workers(&mut [count, 0]);
     }
 
@@ -117,7 +117,7 @@ impl Ring {
     ///
     /// # Safety
     /// All memory that `entry` names stays valid, and as unshared as the operation needs, until
-    /// `owner` is told that `token` has landed.
+    /// `owner` gets the completion of `token`.
     pub(crate) unsafe fn launch(
         &self,
         entry: squeue::Entry,
@@ -130,7 +130,7 @@ impl Ring {
         flight
     }
 
-    /// Asks the kernel to give up an operation; it lands all the same, perhaps with ECANCELED.
+    /// Cancels an operation; it still completes, perhaps with ECANCELED.
     pub(crate) fn cancel(&self, flight: Flight) {
         let entry = opcode::AsyncCancel::new(flight.0).build().user_data(IGNORED);
         // SAFETY: the entry names no memory.
@@ -161,8 +161,7 @@ impl Ring {
             || uring.submission().taskrun()
     }
 
-    /// Hands over what was gathered and delivers what has landed, without waiting. Returns how
-    /// many.
+    /// Submits all requests and delivers completions, without waiting. Returns their number.
     pub(crate) fn look(&self) -> usize {
         {
             let mut uring = self.uring.borrow_mut();
@@ -176,8 +175,8 @@ impl Ring {
         self.deliver()
     }
 
-    /// Hands over what was gathered and waits until something has landed, or the time has passed.
-    /// Delivers nothing.
+    /// Submits all requests and waits for a completion, or until the time has passed. Delivers
+    /// nothing.
     pub(crate) fn wait(&self, patience: Option<Duration>) {
         let uring = self.uring.borrow();
         match patience {
@@ -190,7 +189,7 @@ impl Ring {
         }
     }
 
-    /// Tells the owners of all that has landed. Returns how many.
+    /// Delivers all completions to their owners. Returns their number.
     pub(crate) fn deliver(&self) -> usize {
         let mut landed = self.landed.take();
         landed.append(&mut self.early.borrow_mut());
@@ -228,7 +227,7 @@ impl Ring {
             self.deliver();
         }
         for slot in &mut self.flights.borrow_mut().slots {
-            // The kernel may still touch what these own.
+            // The kernel may still access memory that these own.
             std::mem::forget(slot.flight.take());
         }
     }

@@ -1,4 +1,4 @@
-//! One descriptor whose readiness is waited for: a task per direction at most.
+//! One descriptor polled for readiness: at most one task per direction.
 //!
 //! Protocol: try the call first; on `EAGAIN` [`Watched::arm`], and return pending. The readiness is
 //! looked at when armed, so nothing that came in between is lost. Dropping takes polls back: the
@@ -15,7 +15,7 @@ use io_uring::{opcode, types};
 use super::ring::{Flight, Landing, Ring};
 use super::{Backend, Reactor};
 
-/// What is waited for.
+/// The awaited event.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Direction {
     Read,
@@ -29,11 +29,11 @@ pub(crate) struct Watched {
     fd: OwnedFd,
     reactor: Rc<Reactor>,
     source: Rc<Source>,
-    /// Its place in the epoll set; none on a ring, and for what is always ready.
+    /// Its place in the epoll set; none on a ring, and for sources that are always ready.
     slot: Option<usize>,
 }
 
-/// Who waits.
+/// The waiting tasks.
 #[derive(Default)]
 pub(crate) struct Source {
     wakers: [RefCell<Option<Waker>>; 2],
@@ -86,7 +86,7 @@ impl Watched {
         match (&self.reactor.backend, self.slot) {
             (Backend::Ring(ring), _) => self.poll_in(ring, direction),
             (Backend::Epoll(epoll), Some(slot)) => {
-                // One-shot for both: whoever else waits is armed again with it.
+                // One-shot for both: this re-arms other waiters too.
                 let waits = |it: Direction| self.source.wakers[it as usize].borrow().is_some();
                 let both = BOTH.into_iter().all(waits);
                 let wanted = [direction];

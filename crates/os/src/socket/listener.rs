@@ -1,8 +1,7 @@
 //! Waiting for connections.
 //!
-//! A unix socket's file that nobody answers on was left behind by a process that died: it is
-//! replaced. One that somebody answers on is never touched. The file is removed again by whoever
-//! made it.
+//! A unix socket file without a listener was left behind by a dead process and is replaced. One
+//! with a live listener is never touched. Its creator removes the file again.
 
 use std::fs;
 use std::future::poll_fn;
@@ -137,10 +136,10 @@ fn bind_unix(path: &Path) -> Result<OwnedFd> {
     Ok(fd)
 }
 
-/// True if nobody answers at this socket.
+/// True if no process answers at this socket.
 ///
-/// The socket of a process that was killed takes connections, too, until the kernel has let go of
-/// it, and then ends them. Whoever lives greets, or waits to be spoken to.
+/// The socket of a killed process still accepts connections until the kernel has closed it, and
+/// then ends them. A live server sends a greeting, or waits for data.
 fn is_stale(address: &SocketAddrUnix) -> Result<bool> {
     let end = Instant::now() + LETTING_GO;
     loop {

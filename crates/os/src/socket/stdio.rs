@@ -1,8 +1,8 @@
 //! Standard input and output as one stream: `--stdio`, inetd, a parent's pipe.
 //!
-//! Takes both descriptors for itself and leaves `/dev/null` in their place, so that nothing that
-//! prints can get between the protocol's bytes. Pipes are opened anew to become non-blocking: the
-//! flag would otherwise also bind the processes that share them.
+//! Takes over both descriptors and leaves `/dev/null` in their place, so that no print output gets
+//! between the protocol's bytes. Pipes are reopened to become non-blocking: the flag would
+//! otherwise affect the processes that share them.
 
 use std::cell::RefCell;
 use std::io::{IoSlice, Result};
@@ -50,7 +50,7 @@ impl Stdio {
 fn unblocked(fd: OwnedFd, access: OFlags) -> Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = access | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    // Sockets cannot be opened anew, nor can what this user may not open.
+    // Sockets cannot be reopened, nor can files without permission.
     if let Ok(own) = rustix::fs::open(path, flags, Mode::empty()) {
         return Ok(own);
     }
@@ -119,7 +119,7 @@ mod tests {
             let shared = fcntl_getfl(&theirs).unwrap() | fcntl_getfl(&answers).unwrap();
             assert!(!shared.contains(OFlags::NONBLOCK));
             let mut buf = [0; 16];
-            // Nothing is there yet: the answer comes from another thread while we wait.
+            // No data yet: the answer comes from another thread while we wait.
             let writer = std::thread::spawn(move || rustix::io::write(&theirs, b"hello").unwrap());
             let count = on.block_on(poll_fn(|cx| stdio.poll_read(cx, &mut buf))).unwrap();
             assert_eq!((&buf[..count], writer.join().unwrap()), (&b"hello"[..], 5));

@@ -26,8 +26,8 @@ pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Says that the running test does something that only root may, past the runner, which keeps to
-/// itself what passing tests print.
+/// Reports a root-only step of the running test, past the runner, which hides the output of passing
+/// tests.
 fn not_tried<T>(what: &str) -> Option<T> {
     let test = std::thread::current().name().unwrap_or_default().to_owned();
     let _ = writeln!(std::io::stderr(), "NOT TRIED: {test} {what}; run it as root");

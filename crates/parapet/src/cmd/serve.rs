@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use clap::ValueEnum;
 use net::nbd::limits::MAX_PAYLOAD;
+use net::nbd::wire::MAX_STRING_BYTES;
 use os::{Address, Signals, Spawner, Stdio};
 
 use crate::api::Serving;
@@ -38,7 +39,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     scan: Option<PathBuf>,
     /// Export name [default: the array's name]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = export_name)]
     export_name: Option<String>,
     /// Number of threads; each serves a part of the regions and of the clients
     #[arg(long, value_name = "COUNT", default_value = "1",
@@ -78,6 +79,15 @@ fn nbd_memory(text: &str) -> std::result::Result<Size, String> {
         return Err(format!("at least {} MiB: one request may be that large", least >> 20));
     }
     Ok(size)
+}
+
+/// A name that a client can ask for.
+fn export_name(text: &str) -> std::result::Result<String, String> {
+    let bytes = text.len();
+    if bytes > MAX_STRING_BYTES {
+        return Err(format!("{bytes} bytes: NBD clients can name at most {MAX_STRING_BYTES}"));
+    }
+    Ok(text.into())
 }
 
 /// TLS for NBD clients.

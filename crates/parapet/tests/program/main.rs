@@ -17,6 +17,7 @@ mod import;
 mod journal;
 mod ladder;
 mod levels;
+mod limits;
 mod mdadm;
 mod messages;
 mod mixed;

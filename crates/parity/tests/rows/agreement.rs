@@ -1,5 +1,5 @@
-//! What every kernel must do: give what the oracle gives, and give back what was lost.
-//! Panics, with the kernel's and the verb's name, at the first byte that differs.
+//! The requirements for every kernel: match the oracle, and restore lost blocks. Panics, with the
+//! kernel's and the verb's name, at the first wrong byte.
 
 use std::fmt::Debug;
 
@@ -12,7 +12,7 @@ pub(crate) fn scalar() -> Kernel {
     by_name("scalar").expect("scalar always runs")
 }
 
-/// What is held to the oracle: a kernel, or one that is made to fail.
+/// The tested code: a kernel, or one with an injected fault.
 pub(crate) trait Verbs: Debug {
     fn xor(&self, sources: &[&[u8]], target: &mut [u8]);
     fn xor_into(&self, sources: &[&[u8]], target: &mut [u8]);

@@ -1,7 +1,6 @@
-//! What is done to a simulated disk, and what can be asked about it.
+//! Faults injected into a simulated disk, and queries about them.
 //!
-//! Owns the orders that a run gives; what they mean for an operation is decided where it lands, in
-//! `disk.rs`.
+//! Owns a run's commands; `disk.rs` applies them to operations.
 
 use std::ops::Range;
 use std::time::Duration;
@@ -22,12 +21,12 @@ pub enum WriteFault {
     Within(u64, u64),
 }
 
-/// What becomes of a write that is answered as if nothing was wrong.
+/// The fate of a silently faulty write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stray {
     /// It never lands.
     Lost,
-    /// It lands so many bytes further on, within the same disk.
+    /// It is written this many bytes further on, within the same disk.
     Elsewhere(u64),
 }
 
@@ -37,12 +36,12 @@ impl SimDisk {
         self.damage.gone.set(gone || self.unplugged.get());
     }
 
-    /// Somebody has given it power and opens it anew.
+    /// Restores its power and reopens it.
     pub fn plug(&self) {
         self.unplugged.set(false);
     }
 
-    /// True if it has lost its power, and nobody has opened it anew: it stays gone.
+    /// True if it has lost its power and was not reopened: it stays lost.
     pub fn is_unplugged(&self) -> bool {
         self.unplugged.get()
     }
@@ -76,7 +75,8 @@ impl SimDisk {
         self.damage.flush_fault.set(true);
     }
 
-    /// From now on flushes are answered and not done; or done again, and what was left out first.
+    /// From now on flushes are answered without effect; or with effect again, starting with the
+    /// skipped ones.
     pub fn set_lying(&self, lying: bool) {
         self.damage.lying.set(lying);
         if !lying {
@@ -103,7 +103,7 @@ impl SimDisk {
         self.strayed.get()
     }
 
-    /// From now on operations take so many times as long.
+    /// From now on operations take this many times as long.
     pub fn set_slow(&self, factor: u64) {
         self.damage.slow.set(factor.max(1));
     }
@@ -117,7 +117,7 @@ impl SimDisk {
         }
     }
 
-    /// Lifts all damage; what hung is answered.
+    /// Lifts all damage; hung operations are answered.
     pub fn heal(&self) {
         self.set_gone(false);
         self.damage.write_fault.set(None);
@@ -137,7 +137,7 @@ impl SimDisk {
         let damage = &self.damage;
         damage.gone.get()
             || damage.hung.get()
-            // What waited for the end of a hang may still miss its deadline.
+            // Operations that waited for the end of a hang may still miss their deadline.
             || self.flights.borrow().first() < damage.hung_below.get()
             || damage.write_fault.get().is_some()
             || damage.flush_fault.get()
@@ -154,12 +154,12 @@ impl SimDisk {
         self.damage.unreadable.borrow().iter().copied().collect()
     }
 
-    /// True if what it did wrong a moment ago may not have been noticed yet.
+    /// True if its last fault may be unnoticed yet.
     pub fn is_shaky(&self) -> bool {
         self.clock.now() < self.damage.shaky_until.get()
     }
 
-    /// For so many microseconds nobody should rely on it: what it did wrong may yet be noticed.
+    /// For this many microseconds it is unreliable: its fault may yet be noticed.
     pub fn set_shaky(&self, micros: u64) {
         self.damage.shaky_until.set(self.clock.now() + Duration::from_micros(micros));
     }

@@ -1,10 +1,10 @@
-//! The operations that a disk has under way, by number, in the order in which they were submitted.
+//! The operations in flight on a disk, by number, in the order of submission.
 
 use std::collections::VecDeque;
 
 use super::Flight;
 
-/// See the module's description. Most end soon, and about in order: so a queue with gaps.
+/// See the module's description. Most complete soon, and about in order: so a queue with gaps.
 #[derive(Default)]
 pub(super) struct Flights {
     /// The number of the first place.
@@ -50,7 +50,7 @@ impl Flights {
         places.filter(|(_, flight)| flight.is_some()).map(|(number, _)| number)
     }
 
-    /// So many versions more of the medium are durable, or lost: nobody need cover them.
+    /// This many versions more of the medium are durable, or lost: they need no cover.
     pub(super) fn cover_less(&mut self, taken: usize) {
         for flight in self.places.iter_mut().flatten() {
             flight.covers = flight.covers.saturating_sub(taken);

@@ -1,11 +1,11 @@
-//! What each sector of the array may hold after a cut: a set of writes per sector, as bits.
+//! The allowed content of each sector after a cut: a set of writes per sector, as bits.
 
 use super::cases::{Care, Workload};
 use crate::medium::SECTOR;
 use crate::rng::mix;
 use crate::stand::content::Origin;
 
-/// Something that whoever uses the array has done, as a note in the log.
+/// An action of the array's user, as a note in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step {
     /// Sent this write.
@@ -40,15 +40,15 @@ impl Step {
     }
 }
 
-/// The sets, and what is needed to keep them.
+/// The sets, and the data to maintain them.
 #[derive(Clone)]
 pub(super) struct Allowed {
     /// For each sector, the bits of those writes that it may hold.
     pub(super) sectors: Vec<u8>,
     acknowledged: u8,
-    /// For each write: those that it supersedes once it is durable.
+    /// For each write: the writes that it supersedes once it is durable.
     supersedes: [u8; 8],
-    /// For each flush: what it makes durable.
+    /// For each flush: the writes that it makes durable.
     flushes: [u8; 8],
 }
 
@@ -59,7 +59,7 @@ impl Allowed {
         Allowed { sectors, acknowledged: 1, supersedes: [0; 8], flushes: [0; 8] }
     }
 
-    /// What comes next.
+    /// The next step.
     pub(super) fn follow(&mut self, step: Step, workload: &Workload) {
         match step {
             Step::Sent(origin) => {

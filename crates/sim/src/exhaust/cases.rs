@@ -1,5 +1,5 @@
-//! What is tried: every level and layout family on its smallest useful array, and every short
-//! workload on each.
+//! The cases: every level and layout family on its smallest useful array, and every short workload
+//! on each.
 
 use layout::{Geometry, Layout, Level, Raid0Layout, Raid5Layout, Raid6Layout};
 
@@ -12,7 +12,7 @@ pub(super) const CHUNK: u64 = 4096;
 /// Stripes that a workload may touch; the array has one more at least.
 const ROWS: u64 = 4;
 
-/// A level with a layout and so many members.
+/// A level with a layout and a number of members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Case {
     /// Level and layout.
@@ -105,7 +105,7 @@ pub(super) struct Write {
     pub(super) offset: u64,
     /// How many.
     pub(super) len: u64,
-    /// What comes with it.
+    /// The attached operation.
     pub(super) care: Care,
     /// It is sent together with the one before.
     pub(super) together: bool,
@@ -131,7 +131,7 @@ pub(super) fn describe(workload: &Workload) -> String {
 /// Where things are in the part of the array that workloads touch.
 #[derive(Clone, Copy)]
 struct Field {
-    /// Bytes of a chunk, or what stands for one.
+    /// Bytes of a chunk, or of its replacement.
     chunk: u64,
     stripe: u64,
     end: u64,

@@ -1,4 +1,4 @@
-//! `cargo sim --exhaustive`: which cases, how much of each, and the table of what came of it.
+//! `cargo sim --exhaustive`: the selection of cases, and the table of results.
 
 use std::process::ExitCode;
 use std::sync::Mutex;
@@ -71,7 +71,7 @@ pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
     table(chosen, extent, jobs)
 }
 
-/// Tries these cases on so many threads, and prints a line for each as it is done.
+/// Tries these cases on this many threads, and prints a line for each finished one.
 fn table(cases: Vec<Case>, extent: Extent, jobs: usize) -> ExitCode {
     let start = Instant::now();
     println!(

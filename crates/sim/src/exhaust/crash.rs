@@ -5,10 +5,10 @@
 //!   cut here ──▶ A or not     A, B: any subset        A, B, C    B, C and always A
 //! ```
 //!
-//! A write is *pending* from when it is sent until it is durable: answered with FUA, or answered
-//! before a flush was sent that was answered. At a cut any subset of what is pending has reached
-//! the medium: in the order in which it was sent, since of two writes to one sector the engine
-//! sends the second when the first was answered.
+//! A write is *pending* from its submission until it is durable: answered with FUA, or answered
+//! before the submission of an answered flush. At a cut any subset of the pending writes has
+//! reached the medium, in the order of submission: of two writes to one sector the engine sends the
+//! second after the answer to the first.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -22,7 +22,7 @@ pub(super) const UNITS_MAX: usize = 10;
 /// Subsets of more units than that which are tried at one moment.
 const SAMPLES: usize = 48;
 
-/// What a cut keeps whole or loses whole: part of a write within one page.
+/// The atomic unit of a cut: the part of a write within one page.
 #[derive(Clone)]
 pub(super) struct Unit {
     /// The disk.
@@ -33,7 +33,7 @@ pub(super) struct Unit {
     bytes: Rc<[u8]>,
     /// Where in `bytes` it begins.
     start: usize,
-    /// Sectors that count: others were overwritten by what is durable.
+    /// Relevant sectors: the others were overwritten by durable data.
     pub(super) live: u8,
 }
 
@@ -74,7 +74,7 @@ fn units(op: u64, disk: usize, offset: u64, bytes: &Rc<[u8]>) -> Vec<Unit> {
     units
 }
 
-/// A number for what a sector of a disk holds.
+/// A number for a sector's content on a disk.
 fn fingerprint(disk: usize, sector: u64, bytes: &[u8]) -> u64 {
     let words = bytes.as_chunks::<8>().0.iter().zip(1_u64..);
     let checksum = words.fold(0_u64, |checksum, (word, at)| {
@@ -86,21 +86,21 @@ fn fingerprint(disk: usize, sector: u64, bytes: &[u8]) -> u64 {
 
 /// One state that a cut can leave.
 pub(super) struct State<'a> {
-    /// What is durable, of each disk.
+    /// The durable content of each disk.
     pub(super) durable: &'a [Rc<Image>],
-    /// What else has landed, in order.
+    /// Other completed writes, in order.
     pub(super) landed: Vec<Unit>,
 }
 
 /// The disks at one moment of a log.
 pub(super) struct Moment {
     durable: Vec<Rc<Image>>,
-    /// For each disk, the number of what is durable.
+    /// For each disk, the number of its durable content.
     fingerprints: Vec<u64>,
     pending: Vec<Unit>,
     /// Operations that were answered.
     answered: BTreeSet<u64>,
-    /// Flushes under way: their disk, and which operations they cover.
+    /// Flushes in flight: their disk, and the operations that they cover.
     flushes: BTreeMap<u64, (usize, Vec<u64>)>,
     fua: BTreeSet<u64>,
 }
@@ -155,7 +155,7 @@ impl Moment {
         }
     }
 
-    /// What is chosen becomes durable: nothing older can be seen any more in its sectors.
+    /// The chosen writes become durable: older content of their sectors is gone.
     fn settle(&mut self, chosen: impl Fn(&Unit) -> bool) -> bool {
         let mut changed = false;
         let mut at = 0;
@@ -191,8 +191,8 @@ impl Moment {
         changed
     }
 
-    /// Every state that a cut now can leave, by way of `each`: a number for each disk, alike where
-    /// it holds the same, and what builds the state.
+    /// Every state that a cut now can leave, through `each`: a number for each disk, equal for
+    /// equal content, and the parts of the state.
     pub(super) fn states<'a>(
         &'a self,
         rng: &mut Rng,
@@ -257,15 +257,15 @@ fn samples(count: usize, rng: &mut Rng) -> Vec<Vec<u8>> {
     masks
 }
 
-/// What each sector of the pending units may be.
+/// The possible content of each sector of the pending units.
 struct Table(Vec<Place>);
 
 /// A sector of a disk that units cover.
 struct Place {
     disk: usize,
-    /// The number of what is durable.
+    /// The number of the durable content.
     durable: u64,
-    /// The units: which, with which bit, and the number of what it puts there.
+    /// The units: index, bit, and the number of the resulting content.
     covers: Vec<(usize, u8, u64)>,
 }
 
@@ -288,7 +288,7 @@ impl Table {
         Table(places.into_values().collect())
     }
 
-    /// Changes the numbers of the disks by what these sectors of the units bring.
+    /// Changes the numbers of the disks by these sectors of the units.
     fn add(&self, landed: &[u8], numbers: &mut [u64]) {
         for Place { disk, durable, covers } in &self.0 {
             let last = covers.iter().rev().find(|&&(unit, bit, _)| landed[unit] & bit != 0);

@@ -1,9 +1,9 @@
-//! What was tried already.
+//! The trials done so far.
 //!
-//! A *trial* is what the members that are left hold after a cut, and which are lost; it is held
-//! against a *promise*, what each sector may be. What holds against a strict promise holds against
-//! a weaker one too: where each sector may be at least what it might be then. So the same disks are
-//! tried again only with a promise that asks for more somewhere.
+//! A *trial* is the content of the remaining members after a cut, and the set of lost ones. It is
+//! compared with a *promise*: the allowed content of each sector. A state that satisfies a strict
+//! promise also satisfies a weaker one, which allows at least the same content for each sector. So
+//! the same disks are tried again only with a promise that is stricter somewhere.
 
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
@@ -43,7 +43,7 @@ pub(super) struct Seen {
     now: (u32, u64),
     states: HashSet<u64, Build>,
     trials: HashMap<u64, u32, Build>,
-    /// Promises that a trial was held against after its first one.
+    /// Promises that a trial was compared with after its first one.
     more: HashMap<u64, Vec<u32>, Build>,
 }
 
@@ -59,7 +59,7 @@ impl Seen {
         self.now = (known, number);
     }
 
-    /// Is it new, with what is promised now? All disks hold what has this number.
+    /// Is it new, with the current promise? All disks have the content of this number.
     pub(super) fn is_state(&mut self, whole: u64) -> bool {
         self.states.insert(mix(whole ^ self.now.1))
     }

@@ -25,7 +25,7 @@ use crate::stand::{Event, Image, Running, Stand};
 /// The write that comes after recovery.
 const AFTER: Origin = LAST;
 
-/// Bytes of a member: what `create` reserves, and some.
+/// Size of a member: the space that `create` reserves, and some data.
 const MEMBER_BYTES: u64 = (3 << 20) + (192 << 10);
 
 /// A case, ready to be tried: an array was made, filled and stopped.
@@ -100,7 +100,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Assembles and starts the array without those that are lost.
+    /// Assembles and starts the array without the lost members.
     fn start(&self, lost: SlotSet) -> metadata::Result<Running> {
         let options = Options {
             degraded: true,
@@ -186,7 +186,7 @@ impl Bench {
         }
     }
 
-    /// Tries one state without those that are lost.
+    /// Tries one state without the lost members.
     pub(super) fn attempt(
         &mut self,
         state: &State<'_>,
@@ -225,7 +225,7 @@ impl Bench {
                 };
             }
         };
-        // An error in place of what was written last: only where both a member and a cut came.
+        // An error in place of the last write: only with both a lost member and a cut.
         let excused = |sector: usize| parity && !lost.is_empty() && allowed.is_open(sector);
         let mut first = self.read(&running)?;
         for (sector, &origin) in first.iter().enumerate() {
@@ -271,7 +271,7 @@ impl Bench {
         fitting.get(turn).copied()
     }
 
-    /// What each sector of the array is of.
+    /// The write that each sector of the array holds.
     fn read(&self, running: &Running) -> Outcome<Vec<Origin>> {
         let capacity = self.geometry.capacity();
         let done = self.submit(running, Op::read(0, self.pool.take(capacity as usize)))?;
@@ -313,8 +313,8 @@ impl Bench {
         Ok(())
     }
 
-    /// Waits until nothing is left to be synced; without some members, until nothing more is done:
-    /// what they should hold cannot be synced. Gives whether all is in sync.
+    /// Waits until the resync ends; with missing members, until no work is left, because their
+    /// blocks cannot be resynced. Returns whether all is in sync.
     fn recover(&self, running: &Running, lost: SlotSet) -> Outcome<bool> {
         let recovered = async {
             let mut idle = 0;
@@ -373,7 +373,7 @@ impl Bench {
         Ok(())
     }
 
-    /// A member's data against what the array holds, computed naively.
+    /// Compares a member's data with the array's content, computed naively.
     fn compare(&self, slot: Slot, data: &[u8], array: &[u8]) -> Outcome<()> {
         let mut at = 0;
         while at < data.len() {

@@ -15,7 +15,7 @@ enum Page {
     Untouched,
     /// Given back: zeros.
     Hole,
-    /// What was written.
+    /// The written pages.
     Bytes(Rc<Bytes>),
 }
 
@@ -26,12 +26,12 @@ pub(super) struct Image {
     pages: Vec<Page>,
 }
 
-/// Pages that nobody shows any more, to be used again.
+/// Pages without references, for reuse.
 #[derive(Default)]
 pub(super) struct Spare(Vec<Rc<Bytes>>);
 
 impl Spare {
-    /// A page that nobody else has, of any content.
+    /// An unshared page with arbitrary content.
     fn take(&mut self) -> Rc<Bytes> {
         self.0.pop().unwrap_or_else(|| Rc::new([0; PAGE as usize]))
     }
@@ -78,7 +78,7 @@ impl Fill {
         let Fill::Noise(seed) = self else { return into.fill(0) };
         let first = mix(seed ^ page as u64);
         let word = |at: usize| mix(first.wrapping_add(at as u64)).to_le_bytes();
-        // Whoever looks at single bytes begins, or ends, within a word.
+        // A range of single bytes begins, or ends, within a word.
         let (head, rest) = into.split_at_mut((start.wrapping_neg() % 8).min(into.len()));
         head.copy_from_slice(&word(start / 8)[start % 8..][..head.len()]);
         let start = (start + head.len()) / 8;
@@ -137,7 +137,7 @@ impl Image {
         }
     }
 
-    /// Writes a whole page: what it held, and who else holds that, is of no interest.
+    /// Writes a whole page, whatever its old content and other references.
     fn replace(&mut self, page: usize, bytes: &Bytes, spare: &mut Spare) {
         let slot = &mut self.pages[page];
         if let Page::Bytes(own) = slot

@@ -1,7 +1,7 @@
 //! The full set of options as a person reads it, one line for each group, before a run begins.
 //!
-//! Owns no option: structs are taken apart here without leaving any field out, so that one that is
-//! new is printed too, or does not compile.
+//! Owns no option: structs are destructured without omitting a field, so that a new one must be
+//! printed to compile.
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ impl fmt::Display for Wish {
     }
 }
 
-/// Two lines: what the array is, and the engine's limits.
+/// Two lines: the array, and the engine's limits.
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Shape { layout, chunk_bytes, members, version, bitmap_chunk, consistency, .. } = self;
@@ -107,7 +107,7 @@ impl fmt::Display for Numbers<'_> {
     }
 }
 
-/// What every disk is like; its size is told elsewhere.
+/// The properties of every disk; its size is printed elsewhere.
 fn tell_build(f: &mut fmt::Formatter<'_>, build: &Build) -> fmt::Result {
     let Build { limits, fill, latency_us } = build;
     let &Limits {
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(wish.to_string(), words);
     }
 
-    /// What is decided for a run can be read before it starts.
+    /// A run's decisions can be read before it starts.
     #[test]
     fn no_option_is_left_out() {
         let text = Options::draw(17, Wish { checksums: true, ..Wish::default() }).to_string();

@@ -1,35 +1,34 @@
-//! What a crash does to what reads may return.
+//! The effect of a crash on the values that reads may return.
 //!
-//! - An array with volatile caches, its own or its members', is *forgetful*: if they are emptied, a
-//!   sector may hold any value that was current since what is durable: since the last flush that
-//!   was answered, as of when it began. So what is superseded is kept until something that came
-//!   after it is durable.
-//! - A block that was being written, or was not durable, when its host died, may be *lost*: an
-//!   error in place of its sectors, if a member was missing when the array came back. It is not
-//!   lost any more once it has been read or written, unless a crash takes that write.
-//! - Where parity had to be trusted that a crash had cut (the way out of a refused assembly), a
-//!   sector may hold *anything*; the first read tells, once the array is whole again.
+//! - An array with volatile caches, its own or its members', is *forgetful*. If they are lost, a
+//!   sector may hold any value that was current since the last answered flush began. So superseded
+//!   values are kept until a later one is durable.
+//! - A block that was being written, or was not durable, when its host died, may be *lost* if a
+//!   member was missing at the restart: its sectors return errors. It is not lost any more after a
+//!   read or write, unless a crash removes that write.
+//! - If unverified parity had to be trusted (the override of a refused assembly), a sector may hold
+//!   *anything*; the first read fixes it, once the array is complete again.
 
 use super::{Candidate, Held, Lost, OPEN, Oracle, Request, Under};
 use crate::medium::SECTOR;
 use crate::pattern::Value;
 
-/// What sectors may have held at some moment.
+/// The candidates of sectors at some moment.
 pub struct Past(Vec<(u64, Held)>);
 
-/// What became of caches when a host died.
+/// The state of caches after a host died.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Caches {
-    /// Everything acknowledged is there still; later, a power cut may yet take it.
+    /// All acknowledged data is still there; a later power cut may lose it.
     Kept,
-    /// What was not durable may be gone, and what is there is durable.
+    /// Data that was not durable may be lost; the rest is durable.
     Emptied,
-    /// What the engine held is gone, what members hold is not, and may yet be taken.
+    /// The engine's cache is lost; the members' caches are not, and may yet be lost.
     Mixed,
 }
 
 impl Oracle {
-    /// The host of the array died: nothing under way will be answered.
+    /// The host of the array died: requests in flight get no answer.
     pub fn crash(&mut self, caches: Caches) {
         let now = self.tick();
         for under in std::mem::take(&mut self.writes).into_values() {
@@ -66,14 +65,13 @@ impl Oracle {
         }
     }
 
-    /// A member is missing, or has just been lost: what was cut and is not yet put right may be
-    /// lost with it.
+    /// A member is missing, or has just been lost: torn, unreplayed blocks may be lost with it.
     pub fn expose(&mut self) {
         self.lost.extend(self.torn.iter().map(|&sector| (sector, Lost::NOW)));
     }
 
-    /// As [`Oracle::expose`], where what was cut may come out as anything: those bytes, by offset,
-    /// that lay on a lost member.
+    /// As [`Oracle::expose`], where torn blocks may become garbage: those bytes, by offset, of a
+    /// lost member.
     pub fn guess_torn(&mut self, lost: impl Fn(u64) -> bool) {
         let now = self.tick();
         let torn: Vec<u64> = self.torn.iter().copied().collect();
@@ -90,7 +88,7 @@ impl Oracle {
         self.resolved = self.died;
     }
 
-    /// Something that a crash has cut is not put right yet, as far as anyone was told.
+    /// According to reports, a torn row is not replayed yet.
     pub fn is_cut(&self) -> bool {
         !self.torn.is_empty()
     }
@@ -123,7 +121,7 @@ impl Oracle {
         self.lost.insert(sector, Lost { until: self.now, fleeting });
     }
 
-    /// These sectors have been written anew; unless `durable`, a crash may take that back.
+    /// These sectors have been rewritten; unless `durable`, a crash may undo that.
     pub(super) fn made_good(&mut self, sector: u64, count: u64, durable: bool) {
         for (_, lost) in self.lost.range_mut(sector..sector + count) {
             let fleeting = !durable && (lost.until == OPEN || lost.fleeting);
@@ -158,8 +156,8 @@ impl Oracle {
         self.at(sector).push(new);
     }
 
-    /// What these sectors may hold now: to be given to [`Oracle::relapse`]. Where they may be
-    /// errors, anything lies below.
+    /// The current candidates of these sectors, for [`Oracle::relapse`]. Where they may be errors,
+    /// any content is possible below.
     pub fn past(&self, sectors: impl Iterator<Item = u64>) -> Past {
         let open = |sector: u64| {
             let candidates = self.of(sector).iter();
@@ -170,8 +168,7 @@ impl Oracle {
         Past(sectors.flat_map(open).collect())
     }
 
-    /// Sectors may hold again what they held then, though what came after it was flushed: the
-    /// member that held them has lied.
+    /// Sectors may hold old values again although later ones were flushed: their member has lied.
     pub fn relapse(&mut self, past: &Past) {
         let now = self.tick();
         for &(sector, value) in &past.0 {

@@ -1,4 +1,4 @@
-//! What the oracle allows, and what it does not.
+//! Values that the oracle allows, and values that it does not.
 
 use super::*;
 

@@ -1,14 +1,14 @@
-//! What an array holds, sector by sector: of which write each is.
+//! The content of an array, sector by sector, by write.
 
 use crate::medium::SECTOR;
 use crate::pattern::Value;
 
-/// Which write a sector is of; 0 is what was there at first.
+/// The write that a sector holds; 0 is the initial content.
 pub type Origin = u8;
 
 /// A sector whose read failed.
 pub const ERROR: Origin = 254;
-/// A sector that holds what nobody wrote there.
+/// A sector with content that nobody wrote there.
 pub const ALIEN: Origin = 255;
 /// Writes are numbered up to this.
 pub const LAST: Origin = 7;
@@ -29,7 +29,7 @@ impl Patterns {
         Patterns((0..=LAST).map(of).collect())
     }
 
-    /// What a write puts there.
+    /// The content of a write.
     ///
     /// # Panics
     /// If there is no such write, or the range is not within the array.
@@ -37,7 +37,7 @@ impl Patterns {
         &self.0[usize::from(origin)][offset as usize..(offset + len) as usize]
     }
 
-    /// The bytes of an array whose sectors are of these writes.
+    /// The bytes of an array whose sectors hold these writes.
     pub fn whole(&self, content: &[Origin]) -> Vec<u8> {
         let mut whole = Vec::with_capacity(content.len() * SECTOR as usize);
         for (&origin, at) in content.iter().zip((0..).step_by(SECTOR as usize)) {
@@ -46,7 +46,7 @@ impl Patterns {
         whole
     }
 
-    /// Of which writes these bytes are, which were read at an offset.
+    /// The writes in these bytes, read at an offset.
     pub fn recognize(&self, offset: u64, bytes: &[u8], origins: &mut Vec<Origin>) {
         for (sector, at) in bytes.chunks_exact(SECTOR as usize).zip((offset..).step_by(512)) {
             // The write's number is in the sector: only one pattern need be compared.
@@ -57,7 +57,7 @@ impl Patterns {
     }
 }
 
-/// What a sector holds, in words.
+/// The content of a sector, in words.
 pub fn name(origin: Origin) -> String {
     match origin {
         0 => "what was there at first".into(),

@@ -38,7 +38,7 @@ impl Image {
     }
 }
 
-/// What a disk holds now: an image, and what was written over it.
+/// The current content of a disk: an image, and the writes over it.
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) under: Rc<Image>,

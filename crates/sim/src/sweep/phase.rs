@@ -1,6 +1,6 @@
 //! The phases of an array's life that are swept.
 
-/// What is done while an operation fails.
+/// The activity during which an operation fails.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Phase {
     /// The array is made.

@@ -1,5 +1,5 @@
-//! One array on a stand: brought to where a phase begins, led through it while an operation fails,
-//! and held against what it must still be able to do.
+//! One array on a bench: brought to the start of a phase, run through it while an operation fails,
+//! and compared with its remaining obligations.
 
 use std::rc::Rc;
 
@@ -16,7 +16,7 @@ use crate::medium::SECTOR;
 use crate::stand::content::{ERROR, Origin, Patterns, name};
 use crate::stand::{Fault, Running, Stand};
 
-/// Bytes of a disk: what `create` reserves, and some.
+/// Size of a disk: the space that `create` reserves, and some data.
 const DISK_BYTES: u64 = (3 << 20) + (192 << 10);
 const CHUNK: u64 = 4096;
 const STRIPES: u64 = 6;
@@ -26,7 +26,7 @@ const STRIPES: u64 = 6;
 pub(super) struct End {
     /// The phase's own work was refused or failed, and why.
     pub(super) failed: Option<String>,
-    /// What must not be.
+    /// The violations.
     pub(super) wrong: Option<String>,
 }
 
@@ -157,7 +157,7 @@ impl Rig {
         self.stand.run(Some(running), answer).map_err(|_| "HANG: no answer comes".to_string())
     }
 
-    /// Writes; an error is the array's business, and what may be there is noted.
+    /// Writes; the array may return an error, and the possible content is recorded.
     fn write(&mut self, running: &Running, origin: Origin, at: u64, len: u64) -> Outcome<()> {
         let at = at.min(self.geometry.capacity() - SECTOR);
         let len = len.min(self.geometry.capacity() - at);
@@ -265,7 +265,7 @@ impl Rig {
         }
     }
 
-    /// What is done to a running array.
+    /// An action on a running array.
     fn work(&mut self, running: &Running) -> Outcome<()> {
         match self.phase {
             Phase::Write | Phase::Degraded | Phase::Stop => {
@@ -327,7 +327,7 @@ impl Rig {
     // ---- judgement
     // -------------------------------------------------------------------------------
 
-    /// Can the level do without the disk that was struck, with those that are lost already?
+    /// Does the level tolerate the loss of the failed disk, with those already lost?
     fn survives(&self, fault: Option<Fault>) -> bool {
         let Some((struck, _)) = self.stand.struck().filter(|_| fault.is_some()) else {
             return true;
@@ -344,7 +344,7 @@ impl Rig {
         self.geometry.survives(lost) && !suspect
     }
 
-    /// Holds what is left against what must be.
+    /// Compares the remaining data with its expected content.
     fn judge(
         &mut self,
         fault: Option<Fault>,
@@ -382,13 +382,13 @@ impl Rig {
                     false => Err(format!("the error does not say which disk: {failed}")),
                 }
             }
-            // What was asked of a disk that has failed, or while one was failing, may be refused.
+            // A command on a failed or failing disk may be refused.
             Phase::Replace | Phase::Rebuild | Phase::Scrub => Ok(()),
             _ => Err(format!("within redundancy: {failed}")),
         }
     }
 
-    /// Nobody is missing but those that were lost, and the one that was struck.
+    /// Only lost members and the failed one are missing.
     fn only_struck(&self, status: &Status, struck: Option<usize>) -> Outcome<()> {
         for slot in status.slots.iter().filter(|slot| slot.state == SlotState::Missing) {
             let index = slot.slot.index();
@@ -402,7 +402,7 @@ impl Rig {
         Ok(())
     }
 
-    /// Reads everything: what may be there, or an error where too much is lost.
+    /// Reads everything: possible content, or an error beyond tolerance.
     fn read(&self, running: &Running, survives: bool) -> Outcome<()> {
         let mut origins: Vec<Origin> = Vec::with_capacity(self.now.len());
         for at in (0..self.geometry.capacity()).step_by(CHUNK as usize) {
@@ -428,7 +428,7 @@ impl Rig {
         Ok(())
     }
 
-    /// The fault is over, or its disk is thrown away: the array is assembled, recovers, and reads.
+    /// The fault is over, or its disk is discarded: the array is assembled, recovers, and reads.
     fn again(
         &mut self,
         fault: Option<Fault>,
@@ -437,7 +437,7 @@ impl Rig {
     ) -> Outcome<()> {
         self.stand.set_fault(None);
         if self.phase == Phase::Create {
-            // Whatever is there now: the next attempt works.
+            // Whatever the state now: the next attempt succeeds.
             self.create().map_err(|fault| format!("again: {fault}"))?;
             let running = self.start(SlotSet::default())?;
             self.put(&running, 0, 0, self.geometry.capacity())?;

@@ -1,4 +1,4 @@
-//! fio's NBD client, and what it says.
+//! fio's NBD client, and its results.
 
 use super::stand::Server;
 use crate::failure::Failure;
@@ -9,7 +9,7 @@ use std::path::Path;
 /// The core that fio runs on.
 const CORE: &str = "0";
 
-/// What fio does.
+/// An access pattern of fio.
 #[derive(Clone)]
 pub(super) struct Load {
     way: &'static str,
@@ -17,7 +17,7 @@ pub(super) struct Load {
     depth: u32,
 }
 
-/// What it saw.
+/// A result of fio.
 pub(super) struct Seen {
     requests: f64,
     bytes: f64,
@@ -41,7 +41,7 @@ impl Load {
         self.way.ends_with("write")
     }
 
-    /// Rates are told in bytes.
+    /// Rates are in bytes.
     pub(super) fn is_large(&self) -> bool {
         self.kibibytes >= 128
     }

@@ -1,5 +1,5 @@
-//! Where servers stand while they are measured: a folder in memory, their sockets and files in it,
-//! and one core for all of them, of which only one is at work at a time.
+//! The environment of measured servers: a folder in memory with their sockets and files, and one
+//! core for all of them, of which only one works at a time.
 //!
 //! Servers end and the folder goes with their values, also when a measurement fails.
 
@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 /// The core that servers run on.
 const CORE: &str = "1";
-/// What a server exports: RAID 0, four RAID 5, four RAID 6, a new array and two files take 4 GiB.
+/// Size of an export: RAID 0, four RAID 5, four RAID 6, a new array and two files take 4 GiB.
 const EXPORT_MEBIBYTES: usize = 224;
-/// Room on each member for what is not data.
+/// Room on each member for metadata.
 const OVERHEAD_MEBIBYTES: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Clock ticks of `/proc/PID/stat`: the same on every Linux.
@@ -28,7 +28,7 @@ pub(super) struct Stand {
     program: PathBuf,
 }
 
-/// What `create` and `serve` are told besides the level, the members and the sockets.
+/// Options of `create` and `serve` besides the level, the members and the sockets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) struct Options {
     pub(super) create: &'static [&'static str],
@@ -111,7 +111,7 @@ impl Stand {
         (0..count).map(|index| self.path(&format!("{name}-{index}"))).collect()
     }
 
-    /// Removes the members of an array, or the file, whose server has ended. What stays goes with
+    /// Removes the members of an array, or the file, after its server has ended. The rest goes with
     /// the folder.
     pub(super) fn remove(&self, name: &str, members: usize) {
         for path in self.members(name, members).into_iter().chain([self.path(name)]) {
@@ -129,7 +129,7 @@ impl Stand {
         start(serve, socket, "")
     }
 
-    /// The usual server, as it is when it is told nothing.
+    /// The usual server with default options.
     pub(super) fn qemu_nbd(&self) -> Result<Server, Failure> {
         let (file, socket) = (self.path("qemu"), self.path("qemu.s"));
         sparse_file(&file, EXPORT_MEBIBYTES)?;

@@ -1,4 +1,4 @@
-//! What counts as a test, and what the compiler reaches.
+//! Which code counts as a test, and which code the compiler reaches.
 
 use super::*;
 

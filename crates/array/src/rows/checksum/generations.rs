@@ -1,23 +1,23 @@
-//! Who is behind: generations, where blocks contradict each other though each fits its own entry
-//! (`layout::private::checksums` has the theory).
+//! Generations: they identify a member that lost a write where blocks contradict each other
+//! although each matches its own entry (`layout::private::checksums` has the theory).
 //!
 //! ```text
-//!   write      data + 1, parity + the weights of what is written     nothing else is looked at
-//!   rebuild,   a row, or copies, that agree: parity and copies are   so that what was not made by
-//!   scrub, …   given the generations that go with the data           writes tells no tales
+//!   write      data + 1, parity + the weights of the written data   no other generation is read
+//!   rebuild,   parity and copies in rows that agree get the         because blocks made without a
+//!   scrub, …   generations that match the data                      write must not look stale
 //! ```
 //!
-//! Where a row has entries that nobody knows, it has no verdict. A write corrects a member that has
-//! lost a write together with its entry before it uses the block:
+//! A row with unknown entries has no verdict. Before a write uses a block, it corrects a member
+//! that has lost a write to the block together with its entry:
 //!
 //! ```text
-//!   a write reads d1 (behind)  ──▶  P′ describes the old d1     the lost write is lost for good
-//!   generations name d1 first  ──▶  d1 is recovered from P      then the write is planned anew
+//!   a write reads d1 (stale)       ──▶  P′ matches the old d1     the lost write is lost for good
+//!   generations identify d1 first  ──▶  d1 is recovered from P    then the write is planned again
 //! ```
 //!
-//! It compares generations that are in memory: a write of a part of a block loads all of its row, a
-//! write that encodes parity anew has all of them in any case. A read-modify-write has those of the
-//! other data blocks only if something else loaded them.
+//! The comparison uses generations that are in memory. A write to a part of a block loads all of
+//! its row, and a write that encodes new parity has all of them in any case. A read-modify-write
+//! has those of the other data blocks only if something else loaded them.
 
 use std::rc::Rc;
 
@@ -37,13 +37,13 @@ use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::{Report, Task};
 use crate::rows::{RowWork, Scratch};
 
-/// What a row adds to the generation of its parity when these data indices are written.
+/// The increment of a row's parity generation for a write of these data indices.
 pub(crate) fn weights(written: impl Iterator<Item = usize>) -> u32 {
     written.map(weight).fold(0, u32::wrapping_add)
 }
 
 impl ChecksumTable {
-    /// The generations of a block of these members; `None` if one of them is not known.
+    /// The generations of a block of these members; `None` if one is unknown.
     fn generations<'a>(
         &self,
         members: impl Iterator<Item = Option<&'a Rc<Member>>>,
@@ -56,7 +56,7 @@ impl ChecksumTable {
         each.collect()
     }
 
-    /// Gives a known entry of a slot's block this generation.
+    /// Sets the generation of a slot's block, if its entry is known.
     fn age(&self, member: MemberId, (slot, block): (Slot, u64), generation: u32) {
         let entry = self.entry(member, block);
         let aged = entry.aged(generation, self.checksum_of_zeros(slot, block));
@@ -67,14 +67,14 @@ impl ChecksumTable {
 }
 
 impl RowOp<'_> {
-    /// Gives the parity of rows that agree the generations that go with their data, and the copy
-    /// that is made of a slot those of the original.
+    /// Sets parity generations to match the data in rows that agree, and those of a replacement to
+    /// match its original.
     pub(crate) async fn align_rows(&mut self, view: &View, rows: &[RowWork]) {
         self.align_undisputed(view, rows, &RangeSet::default()).await;
     }
 
-    /// As [`RowOp::align_rows`], but for blocks of the rows in which something is `left` in
-    /// dispute: what their generations tell stays.
+    /// Like [`RowOp::align_rows`], but leaves the disputed blocks (`left`) of the rows unchanged,
+    /// because their generations may still identify the wrong member.
     pub(crate) async fn align_undisputed(
         &mut self,
         view: &View,
@@ -93,7 +93,7 @@ impl RowOp<'_> {
             }
         }
         if !self.load_checksums().await {
-            // Who fails here fails again where it matters.
+            // The step that needs this member fails again, and reports it.
             return self.work.failures.clear();
         }
         for row in rows {
@@ -105,8 +105,8 @@ impl RowOp<'_> {
         }
     }
 
-    /// Gives copies of a stretch of so many bytes the generation of the newest of them, where they
-    /// are alike.
+    /// Sets the generations of a stretch's copies to the newest of them, except in disputed blocks
+    /// (`left`). `len` is the length in bytes.
     pub(crate) async fn align_copies(
         &mut self,
         view: &View,
@@ -163,12 +163,12 @@ impl Engine {
         }
     }
 
-    /// The slot that has lost writes to a block of a row (from the start of its members' data), and
-    /// its entries with them.
+    /// The slot that has lost writes to a block of a row together with its entries. `block` counts
+    /// from the start of the members' data.
     pub(crate) fn behind(&self, view: &View, row: &RowWork, block: u64) -> Option<Slot> {
         let stripe = self.stripe_offset(row.row.stripe);
         let checksums = self.checksums_of(stripe, self.setup.geometry.stripe_bytes())?;
-        // Each write asks, so nothing is allocated here.
+        // Runs on each write, so it must not allocate.
         let generation = |slot| {
             let entry = checksums.entry(view.member(slot)?.id, block);
             entry.is_known().then_some(entry.generation)
@@ -186,7 +186,7 @@ impl Engine {
         .filter(|_| !broken(Broken::GenerationsUnasked))
     }
 
-    /// The generation of a block of a copy, if it is known and counts in this array range.
+    /// The generation of a block of a copy, if it is known and valid in this array range.
     pub(crate) fn generation(
         &self,
         member: &Member,
@@ -199,7 +199,8 @@ impl Engine {
 }
 
 impl Engine {
-    /// True if the generations in memory name a slot that has lost writes to a block of this row.
+    /// True if the generations in memory identify a slot that has lost writes to a block of this
+    /// row.
     pub(crate) fn is_behind(&self, view: &View, row: &RowWork) -> bool {
         if self.checksums.is_none() || view.mode != Mode::ReadWrite {
             return false;
@@ -213,14 +214,14 @@ impl Engine {
 }
 
 impl RowOp<'_> {
-    /// True if a row that is planned reads blocks, and generations say that one is behind.
+    /// True if a planned row reads blocks and its generations show that one is stale.
     pub(crate) fn uses_behind(&self, view: &View) -> bool {
         let reads = |row: &RowWork| row.plan.is_some_and(|plan| !plan.read.is_empty());
         self.work.rows.iter().any(|row| reads(row) && self.engine.is_behind(view, row))
     }
 
-    /// Reads those of the rows whole that are behind, and corrects them. True if the rows are to be
-    /// planned anew.
+    /// Reads rows with stale blocks whole and corrects them. True if the rows must be planned
+    /// again.
     ///
     /// # Errors
     /// As [`RowOp::lose`] and [`RowOp::send`].
@@ -243,7 +244,8 @@ impl RowOp<'_> {
         self.correct_named(view).await
     }
 
-    /// Corrects the blocks that a write fills in part: their rest is read from the members.
+    /// Corrects the blocks that a write covers only in part: their other parts are read from the
+    /// members.
     ///
     /// # Errors
     /// As [`RowOp::correct_behind`].
@@ -283,7 +285,7 @@ impl RowOp<'_> {
         }
         self.want_rows(&view);
         if !self.load_checksums().await {
-            // A member that fails here fails again where the row is read.
+            // The read of the row fails again, and reports the member.
             self.work.failures.clear();
             return Ok(());
         }

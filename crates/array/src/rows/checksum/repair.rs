@@ -1,8 +1,7 @@
-//! Repairs rows in which a block does not match its checksum, on the levels with parity; mirrors
-//! have the other copies (`rows/mirror.rs`). `verdict` decides what is wrong: the block, its entry
-//! in the table, or both.
+//! Repairs rows with a checksum mismatch on parity levels; mirrors use their other copies
+//! (`rows/mirror.rs`). `verdict` decides what is wrong: the block, its entry in the table, or both.
 //!
-//! A block that is wrong is never used to compute another, parity least of all.
+//! A wrong block is never used to compute another block, least of all parity.
 
 use std::rc::Rc;
 
@@ -20,17 +19,17 @@ use crate::rows::job::{Finding, Report, row_blocks};
 use crate::rows::{Outgoing, RowWork, Scratch};
 use crate::shard::message::ToKeeper;
 
-/// What could not be made right of a row.
+/// The slots of a row that could not be repaired.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Left {
     /// Slots that must not be read.
     wrong: SlotSet,
-    /// Of these, slots that contradict redundancy too.
+    /// Those of them that also contradict redundancy.
     contradicted: SlotSet,
 }
 
 impl ChecksumTable {
-    /// Entries change that a repair made: they are written soon.
+    /// Records that a repair changes entries, so that they are written soon.
     pub(crate) fn note_repair(&self) {
         self.mended.set(true);
         self.crowded.raise();
@@ -38,16 +37,15 @@ impl ChecksumTable {
 }
 
 impl RowOp<'_> {
-    /// What is in `work.news`, if anything, comes of a repair.
+    /// Records that the entries in `work.news`, if any, belong to a repair.
     pub(crate) fn note_repair(&self) {
         if !self.work.news.is_empty() {
             self.engine.checksums.iter().for_each(ChecksumTable::note_repair);
         }
     }
 
-    /// After rows in `work` could not be read as planned: gives up members that failed, and makes
-    /// right what does not fit its checksum. Slots for which that cannot be done count as
-    /// unreadable.
+    /// Handles failed reads of the rows in `work`: reports failed members and repairs checksum
+    /// mismatches. Slots that cannot be repaired are marked unreadable.
     pub(crate) async fn after_reading(
         &mut self,
         view: &Rc<View>,
@@ -72,7 +70,7 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Makes one block of each slot of a row right, as far as redundancy and checksums tell how.
+    /// Repairs one block of each slot of a row, as far as redundancy and checksums determine it.
     pub(super) async fn mend_block(&mut self, row: RowWork, report: &mut Report) -> Result<Left> {
         let Some(checksums) = &self.engine.checksums else { return Ok(Left::default()) };
         let (view, row) = self.read_all_of(row).await?;
@@ -129,7 +127,8 @@ impl RowOp<'_> {
         self.finish_mending((view, row), left).await
     }
 
-    /// Reads a row from all members that have it; gives what does not match its checksum.
+    /// Reads a row from all readable members. Returns it with its checksum mismatches marked as
+    /// wrong.
     async fn read_all_of(&mut self, row: RowWork) -> Result<(Rc<View>, RowWork)> {
         let fresh = RowWork { wrong: SlotSet::EMPTY, ..row };
         loop {
@@ -157,7 +156,7 @@ impl RowOp<'_> {
         left: SlotSet,
     ) -> Result<Left> {
         if view.mode != Mode::ReadWrite {
-            // Nothing is written: the others are asked for it.
+            // Nothing may be written: the bytes are recovered from the other slots instead.
             self.work.news.clear();
             self.work.outgoing.clear();
             return Ok(Left { wrong: row.wrong, contradicted: left });
@@ -179,7 +178,7 @@ impl RowOp<'_> {
         Ok(Left { wrong: left, contradicted: left })
     }
 
-    /// What the slots that do not fit their checksums should hold, by all the others.
+    /// Recovers the slots with checksum mismatches from all the others.
     fn recover_wrong(
         &mut self,
         view: &View,
@@ -215,8 +214,7 @@ impl RowOp<'_> {
 }
 
 impl Engine {
-    /// An error if somebody is to be given blocks that contradict their checksums and cannot be
-    /// made good.
+    /// The error for a read of blocks that contradict their checksums and cannot be recovered.
     pub(crate) fn contradicted(&self, row: &RowWork) -> Error {
         let what = "a block does not fit its checksum, and redundancy cannot say what it held";
         Error::new(ErrorKind::DataLost, what).at(self.stripe_offset(row.row.stripe))

@@ -1,23 +1,24 @@
-//! Blocks and entries that a crash may have separated: regions that were dirty, where no intent log
-//! has resolved the table.
+//! Blocks and entries that a crash may have separated: dirty regions whose table no intent log has
+//! corrected.
 //!
 //! Blocks and pages of the table are written in no order. After a crash each of them is old or new:
 //!
 //! ```text
-//!   block   entry   fits   what is known
+//!   block   entry   match  what is known
 //!   ─────   ─────   ────   ─────────────────────────────────────────────────────────────────
 //!   old     old     yes    the block was durable, or a write to it was never acknowledged
 //!   new     new     yes    the same
-//!   old     new     no     it was being written, not durably: either content is allowed
+//!   old     new     no     a write was in flight, not durable: either content is allowed
 //!   new     old     no     the same, or durable: then it is new on all members, parity too
-//!   rotten  any     no     nobody was writing it: the other copies and the row still fit
+//!   rotten  any     no     no write was in flight: the other copies and the row still match
 //! ```
 //!
-//! Hence a block that fits is right. A block that does not is replaced by another copy that fits
-//! its own entry, or by what its row says if that fits its entry. Otherwise it stays as it is, and
-//! its entry is made anew: it was being written, or more is lost than redundancy makes good.
+//! Hence a block that matches its entry is right. Another block is replaced by a copy that matches
+//! its own entry, or by the bytes recovered from its row if those match. Otherwise the block stays
+//! and gets a new entry: a write was in flight, or the loss exceeds redundancy.
 //!
-//! Owns that rule. A block is replaced durably before a client sees it: it never changes back.
+//! Owns that rule. A replacement is durable before a client reads the block, so it never changes
+//! back.
 
 use std::rc::Rc;
 
@@ -35,12 +36,12 @@ use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::{Finding, Report, row_blocks};
 use crate::rows::{Outgoing, RowWork, Scratch};
 
-/// A copy of one block, as it was read: its member, its slot and number there, and the CRC-32C of
-/// its bytes; `None` if some of them cannot be read.
+/// A copy of one block as read: its member, its slot and number there, and the CRC-32C of its
+/// bytes; `None` if a part is unreadable.
 pub(crate) type Read<'a> = (&'a Member, (Slot, u64), Option<u32>);
 
 impl ChecksumTable {
-    /// Which of the copies of a torn block counts, by number: see [`choose_fitting`].
+    /// The valid copy of a torn block, by number: see [`choose_fitting`].
     pub(crate) fn fitting(&self, copies: &[Read<'_>]) -> Option<usize> {
         let fits = |&(member, (slot, block), crc): &Read<'_>| {
             crc.is_some_and(|crc| self.judge(member, slot, block, crc) == Verdict::Right)
@@ -54,8 +55,8 @@ impl ChecksumTable {
 }
 
 impl Engine {
-    /// The checksums to compare what is read of this array range with: they count, or a crash has
-    /// torn them and what does not fit can be looked into.
+    /// The checksums for verifying reads of this array range: they are valid, or torn in a way that
+    /// allows mismatches to be resolved.
     pub(crate) fn judged(&self, view: &View, offset: u64, len: u64) -> Option<&ChecksumTable> {
         let mirror = self.setup.geometry.family() != Family::Parity;
         let torn = |checksums: &ChecksumTable| {
@@ -71,8 +72,8 @@ impl Engine {
 }
 
 impl RowOp<'_> {
-    /// The slot whose copy of a torn block counts; `None` if no copy fits its entry. The block is
-    /// one of the array, and begins at `at`.
+    /// The slot with the valid copy of a torn block; `None` if no copy matches its entry. The array
+    /// block begins at `at`.
     pub(crate) async fn fitting_copy(&mut self, at: u64) -> Result<Option<Slot>> {
         let Some(checksums) = &self.engine.checksums else { return Ok(None) };
         let places = self.engine.setup.geometry.places(at);
@@ -120,7 +121,7 @@ impl RowOp<'_> {
         }
     }
 
-    /// Looks into a torn row that cannot be compared before its checksums are made anew.
+    /// Repairs a torn row that cannot be compared, before it gets new checksums.
     pub(super) async fn mend_uncompared(&mut self, row: RowWork) -> Result<()> {
         let stripe = self.engine.stripe_offset(row.row.stripe);
         if !self.engine.is_torn(stripe, self.engine.setup.geometry.stripe_bytes()) {
@@ -133,8 +134,8 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Repairs what of a torn row's block does not fit its entries, as far as the rest of
-    /// the row gives what fits; the others stay as they are, and have new entries.
+    /// Repairs the mismatches in a torn row's block for which the rest of the row yields bytes that
+    /// match the entry. The other mismatches stay and get new entries.
     pub(super) async fn mend_torn(
         &mut self,
         (view, row): (Rc<View>, RowWork),
@@ -168,8 +169,8 @@ impl RowOp<'_> {
         self.rewrite(view).await
     }
 
-    /// What the rest of a row says of a slot's block, if that fits the block's entry. Others that
-    /// do not fit theirs (`open`) may be right all the same.
+    /// The bytes that the rest of a row yields for a slot's block, if they match its entry. Other
+    /// mismatching blocks (`open`) may be right all the same.
     fn fitting_bytes(
         &self,
         view: &View,

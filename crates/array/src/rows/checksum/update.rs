@@ -1,10 +1,10 @@
-//! What a write does to the checksums of the blocks that it changes.
+//! Updates of checksums by writes.
 //!
 //! ```text
-//!   bytes to write ─▶ CRC of each block ─▶ into the log, with the entry of old ─▶ written ─▶ entry
+//!   bytes to write ─▶ CRC of each block ─▶ into the log, with the old entry ─▶ written ─▶ entry
 //! ```
 //!
-//! Owns when an entry changes, and how parts of blocks are made whole. Never writes a page.
+//! Decides when an entry changes, and completes partial blocks. Never writes a page.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -25,21 +25,21 @@ use crate::rows::write::Fresh;
 use crate::rows::{Outgoing, Piece, RowWork, Scratch};
 use crate::shard::message::ToKeeper;
 
-/// The list of lost array ranges keeps room for so many that a crash may add.
+/// Room that stays free in the list of lost array ranges, for those that a crash may add.
 const ROOM: usize = 256;
 
-/// What a block of a slot will hold.
+/// The new contents of a slot's block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct New {
     pub(crate) slot: Slot,
     pub(crate) block: u64,
-    /// CRC-32C of what is written.
+    /// CRC-32C of the written bytes.
     pub(crate) crc: u32,
-    /// It begins where the block does.
+    /// The bytes begin at the start of the block.
     pub(crate) begins: bool,
-    /// It is all of the block: else nobody knows what it holds.
+    /// The bytes are the whole block; if not, its checksum becomes unknown.
     pub(crate) whole: bool,
-    /// What it adds to the generation: of data 1, of parity the weights of what is written.
+    /// The increment of the generation: 1 for data, the weights of the written data for parity.
     pub(crate) ages: u32,
 }
 
@@ -52,12 +52,12 @@ impl ChecksumTable {
         view.targets(slot).all(known)
     }
 
-    /// Nothing is known of a block any more, if its page is in memory.
+    /// Makes the entry of a block unknown, if its page is in memory.
     pub(crate) fn forget_block(&self, member: &crate::member::Member, block: u64) {
         self.set(member.id, block, ChecksumEntry::UNKNOWN);
     }
 
-    /// Says what a block holds now on this member, if its page is in memory.
+    /// Updates a block's entry for this member, if its page is in memory.
     fn renew(&self, member: layout::MemberId, new: New) -> bool {
         let (old, checksum) =
             (self.entry(member, new.block), self.checksum(new.slot, new.block, new.crc));
@@ -70,8 +70,8 @@ impl ChecksumTable {
 }
 
 impl RowOp<'_> {
-    /// Sums the new data and parity of the rows in `work`, row by row: first the data that is
-    /// written, index by index and block by block, as the log has it, then parity.
+    /// Computes checksums of the new data and parity of the rows in `work`, row by row. First the
+    /// written data, by index and block in the log's order, then parity.
     pub(crate) fn checksum_rows(&mut self, fresh: Fresh<'_>) {
         self.work.news.clear();
         if self.engine.checksums.is_none() {
@@ -104,7 +104,7 @@ impl RowOp<'_> {
         }
     }
 
-    /// Sums bytes that are on their way to slots, all in whole blocks.
+    /// Computes checksums of the outgoing bytes, all in whole blocks.
     pub(crate) fn checksum_outgoing(&mut self) {
         self.work.news.clear();
         if self.engine.checksums.is_none() {
@@ -113,7 +113,7 @@ impl RowOp<'_> {
         for Outgoing { slot, at, bytes } in &self.work.outgoing {
             for (block, range) in blocks(*at..at + bytes.len() as u64) {
                 let part = &bytes[(range.start - at) as usize..(range.end - at) as usize];
-                // Pieces of a block that lie in different buffers follow each other.
+                // Pieces of a block in different buffers follow each other.
                 let goes_on = range.start % BLOCK != 0;
                 match self.work.news.last_mut() {
                     Some(last) if goes_on && (last.slot, last.block) == (*slot, block) => {
@@ -132,8 +132,8 @@ impl RowOp<'_> {
         }
     }
 
-    /// Brings the pages of what is in `work.news` into memory, for every member that is to get it
-    /// now. False if a member failed.
+    /// Brings the pages for `work.news` into memory, for every member that the write goes to. False
+    /// if a member failed.
     pub(crate) async fn want_news(&mut self, view: &View) -> bool {
         self.work.wanted.clear();
         for number in 0..self.work.news.len() {
@@ -152,7 +152,7 @@ impl RowOp<'_> {
         self.load_checksums().await
     }
 
-    /// What is in `work.news` has been written: says so in the table, for every member that has it.
+    /// Enters the written blocks in `work.news` into the table, for every member that has them.
     pub(crate) async fn renew_checksums(&mut self) -> Result<()> {
         let Some(checksums) = &self.engine.checksums else { return Ok(()) };
         loop {
@@ -180,14 +180,13 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Sums what was read of a row that agrees, with what is about to be mended in it, where that
-    /// is not known already.
+    /// Computes missing checksums of a row that agrees, from the bytes read and the repairs about
+    /// to be written.
     pub(crate) fn checksum_pieces(&mut self, view: &View, row: &RowWork) {
         self.checksum_undisputed(view, row, &RangeSet::default());
     }
 
-    /// As [`RowOp::checksum_pieces`]; of the blocks of the row in which something is `left` in
-    /// dispute nobody knows who is right.
+    /// Like [`RowOp::checksum_pieces`], but disputed blocks (`left`) of the row get no checksum.
     pub(crate) fn checksum_undisputed(&mut self, view: &View, row: &RowWork, left: &RangeSet) {
         let Some(checksums) = &self.engine.checksums else { return };
         let Scratch { pieces, outgoing, news, .. } = self.work;
@@ -219,13 +218,13 @@ impl RowOp<'_> {
             for new in news[first..].iter().filter(|new| disputed(new.block)) {
                 member.inspect(|member| checksums.forget_block(member, new.block));
             }
-            // Those before are of other slots of the row.
+            // Earlier entries are of other slots of the row.
             news.retain(|new| new.slot != *slot || !disputed(new.block));
         }
     }
 
-    /// A row that cannot be compared, where checksums do not count yet: what of it can be read is
-    /// right as it is from now on, and has its checksum; what cannot be read has none.
+    /// Renews the checksums of a row that cannot be compared and has no valid ones. Readable blocks
+    /// are accepted as they are; unreadable ones get no checksum.
     pub(crate) async fn checksum_uncompared(&mut self, mut row: RowWork) -> Result<()> {
         if !self.engine.is_unsummed(&row) {
             return Ok(());
@@ -251,7 +250,7 @@ impl RowOp<'_> {
                 self.checksum_pieces(&view, &row);
                 return self.renew_checksums().await;
             }
-            // Who fails here fails again where it matters.
+            // The step that needs this member fails again, and reports it.
             self.work.failures.clear();
             if self.work.rows[0].bad == row.bad {
                 return Ok(());
@@ -260,7 +259,7 @@ impl RowOp<'_> {
         }
     }
 
-    /// What is in `work.wanted` has no checksums any more.
+    /// Makes the entries of the parts in `work.wanted` unknown.
     pub(crate) fn forget_checksums(&self) {
         let Some(checksums) = &self.engine.checksums else { return };
         for wanted in &self.work.wanted {
@@ -270,8 +269,8 @@ impl RowOp<'_> {
         }
     }
 
-    /// These parts of slots (slot, member offset, bytes) have become zeros; on levels with parity
-    /// whole stripes.
+    /// Updates the checksums after these parts of slots (slot, member offset, bytes) were zeroed;
+    /// on parity levels they are whole stripes.
     pub(crate) async fn checksum_zeros(
         &mut self,
         parts: impl Iterator<Item = (Slot, u64, u64)>,
@@ -300,13 +299,13 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Whole blocks around a write: what the client has not given of its first and last block is
-    /// read first. Under the lock of these blocks. If such a block is lost, the rest of it is given
-    /// up, on record, before its place is taken by zeros. `None` where nobody knows what the block
-    /// should hold: its parts are written as they are.
+    /// Extends a write to whole blocks: reads the other parts of its first and last block, whose
+    /// locks the caller holds. If such a block is lost, its other part is recorded as lost before
+    /// zeros take its place. `None` if the block has no checksum: its parts are then written as
+    /// they are.
     ///
     /// # Errors
-    /// What keeps the block from being read, and the rest of it from being given up.
+    /// The block is unreadable, and its other part cannot be recorded as lost.
     pub(crate) async fn fill_edges(
         &mut self,
         (offset, len): (u64, u64),
@@ -347,8 +346,7 @@ impl RowOp<'_> {
         Ok(Some(each.chain(after.into_iter().map(|(_, bytes)| bytes)).collect()))
     }
 
-    /// True if the table says what this block of the array should hold, and none of it is listed as
-    /// lost already.
+    /// True if this block of the array has a checksum and no part of it is listed as lost.
     async fn is_checksummed(&mut self, block: u64) -> bool {
         let Some(checksums) = self.engine.checksums_of(block, BLOCK) else { return false };
         if self.engine.bad.borrow().overlaps(block..block + BLOCK) {
@@ -367,7 +365,7 @@ impl RowOp<'_> {
             places.copies().for_each(|place| want(place.slot, place.member_offset));
         }
         if !self.load_checksums().await {
-            // Who fails here fails again where it matters.
+            // The step that needs this member fails again, and reports it.
             self.work.failures.clear();
             return false;
         }
@@ -375,7 +373,7 @@ impl RowOp<'_> {
         self.work.wanted.iter().any(known)
     }
 
-    /// Bytes of a block of the array, under its lock.
+    /// Reads a block of the array; the caller holds its lock.
     async fn read_held(&mut self, range: Range<u64>) -> Result<io::SharedBuf> {
         let (offset, len) = (range.start, range.end - range.start);
         let mut bufs = [self.engine.pool.take(len as usize)];
@@ -389,14 +387,14 @@ impl RowOp<'_> {
         Ok(buf.freeze())
     }
 
-    /// Sums bytes of a slot.
+    /// Computes checksums of bytes of a slot.
     pub(crate) fn checksum_bytes(&mut self, slot: Slot, at: u64, bytes: &[u8]) {
         push_checksums(&mut self.work.news, slot, at, bytes);
     }
 }
 
 impl Engine {
-    /// The entry that the log keeps of a block: what the table has for it so far.
+    /// The old entry of a block, for the log.
     pub(crate) fn old_checksum(&self, view: &View, slot: Slot, block: u64) -> ChecksumEntry {
         let block = if broken(Broken::OldChecksumUnlogged) { block ^ 1 } else { block };
         let member = view.member(slot).zip(self.checksums.as_ref());
@@ -404,18 +402,18 @@ impl Engine {
             .map_or(ChecksumEntry::UNKNOWN, |(member, checksums)| checksums.entry(member.id, block))
     }
 
-    /// True if the checksums of this row are still to be made.
+    /// True if the checksums of this row are not valid yet.
     pub(crate) fn is_unsummed(&self, row: &RowWork) -> bool {
         self.checksums.is_some() && !self.counts_in(row)
     }
 
-    /// True if the checksums of this row count.
+    /// True if the checksums of this row are valid.
     pub(crate) fn counts_in(&self, row: &RowWork) -> bool {
         let stripe = self.stripe_offset(row.row.stripe);
         self.checksums_of(stripe, self.setup.geometry.stripe_bytes()).is_some()
     }
 
-    /// What the write of a whole stripe adds to the generation of a slot's block.
+    /// The increment of a slot's block generation by the write of a whole stripe.
     fn ages_of_stripe(&self, slot: Slot, block: u64) -> u32 {
         let geometry = &self.setup.geometry;
         if geometry.family() != layout::Family::Parity {
@@ -427,8 +425,8 @@ impl Engine {
         if is_data { 1 } else { weights(data) }
     }
 
-    /// True if bytes may be given up for good: nothing comes back with a member that would have
-    /// them, and the list has room.
+    /// True if bytes may be recorded as lost: no missing member could return with them, and the
+    /// list has room.
     fn can_give_up(&self) -> bool {
         let view = self.view();
         let whole = self.setup.geometry.family() != layout::Family::Parity || view.is_whole();
@@ -436,7 +434,7 @@ impl Engine {
         whole && room && view.mode == layout::Mode::ReadWrite
     }
 
-    /// These array ranges are an error until they are written, from now on and on record.
+    /// Records these array ranges as lost: reads return errors until they are written.
     async fn give_up_rests(&self, lost: Vec<Range<u64>>) {
         for range in lost {
             let (offset, len) = (range.start, range.end - range.start);
@@ -446,7 +444,7 @@ impl Engine {
         self.on_record().await;
     }
 
-    /// Reads whole blocks around a range, and gives the client his part.
+    /// Reads whole blocks around a range, and returns the client's part.
     pub(crate) fn cut_out(
         &self,
         (start, wide): (u64, &[io::Buf]),
@@ -467,7 +465,7 @@ impl Engine {
     }
 }
 
-/// Sums whole blocks of a slot, from `at` on.
+/// Computes checksums of whole blocks of a slot from `at` on.
 fn push_checksums(news: &mut Vec<New>, slot: Slot, at: u64, bytes: &[u8]) {
     for (block, range) in blocks(at..at + bytes.len() as u64) {
         let crc = parity::crc32c(0, &bytes[(range.start - at) as usize..(range.end - at) as usize]);

@@ -1,36 +1,37 @@
-//! Who is right: pure tables over what is known of a block and its copies. Never reads anything.
+//! Verdicts: pure tables that decide which block, entry or copy is wrong. Never reads anything.
 //!
-//! In a row with parity, of a block that does not fit its entry in the checksum table:
+//! In a row with parity, for a block that does not match its entry in the checksum table:
 //!
 //! ```text
-//!   redundancy gives       suspect                    the block   its entry   repair
+//!   redundancy yields      suspect                    the block   its entry   repair
 //!   ─────────────────────  ─────────────────────────  ──────────  ──────────  ───────────────────
-//!   bytes that fit         any                        is wrong    is right    the block
+//!   bytes that match       any                        is wrong    is right    the block
 //!   the block's own bytes  any                        is right    is wrong    the entry
-//!   other bytes            parity alone: all data     is wrong    is wrong    both: they follow
-//!                          fits                                               from the data
-//!   other bytes            alone behind all others:   is wrong    is wrong    both: it lost writes
-//!                          its entry is older                                 with their entries
+//!   other bytes            only parity: all data      is wrong    is wrong    both: they follow
+//!                          matches                                            from the data
+//!   other bytes            the only stale block: its  is wrong    is wrong    both: it lost writes
+//!                          entry is older                                     with their entries
 //!   other bytes            any other                  ?           ?           none: reads fail
 //! ```
 //!
-//! Among copies of a block (mirrors), the first line that holds:
+//! Among copies of a block (mirrors), the first matching line applies:
 //!
 //! ```text
-//!   agreed on before   what the copies say                    counts                   the others
+//!   agreed on before   contents of the copies                 valid copy               the others
 //!   ─────────────────  ─────────────────────────────────────  ───────────────────────  ──────────
 //!   no                 anything                               the first                not wrong
 //!   yes                more than half of at least 3 alike     the majority             are wrong
 //!   yes                generations differ, the newest alike   the newest               are wrong
-//!   yes                anything else                          the first, by a guess    unnamed
+//!   yes                anything else                          the first, by a guess    not judged
 //! ```
 
 use io::broken::{Broken, broken};
 
-/// Copies whose generations lie further apart than this have not lost writes: they were made anew.
+/// A larger distance between copies' generations means that they were reset, not that writes were
+/// lost.
 const APART_MAX: u32 = 1 << 16;
 
-/// What the rest of a row gives for a block that does not fit its entry.
+/// The bytes that the rest of a row yields for a mismatching block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Recovered {
     FitsEntry,
@@ -38,17 +39,17 @@ pub(super) enum Recovered {
     Neither,
 }
 
-/// What is known of the slot whose block does not fit.
+/// The suspicion about the mismatching slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Suspect {
-    /// All blocks of the row that do not fit are parity.
+    /// All mismatching blocks of the row are parity.
     Parity,
-    /// Its generation is behind all others of the row, and it alone does not fit.
+    /// Its generation is behind all others of the row, and it is the only mismatch.
     Behind,
     Other,
 }
 
-/// What is written to make a block and its entry agree.
+/// The writes that make a block and its entry agree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Repair {
     Block,
@@ -67,16 +68,16 @@ pub(super) fn repair(recovered: Recovered, suspect: Suspect) -> Repair {
     }
 }
 
-/// The copy that counts, by number.
+/// The valid copy, by number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Choice {
     pub(crate) source: usize,
-    /// Copies that differ from it are wrong; else it is a guess, or nobody is wrong.
+    /// Copies that differ from it are wrong. If false, the choice is a guess, or no copy is wrong.
     pub(crate) named: bool,
 }
 
-/// Chooses among copies that can be read. Those with equal bytes have the same number in `alike`.
-/// `None` if there are none.
+/// Chooses among readable copies. Copies with equal bytes have the same number in `alike`. `None`
+/// if there are none.
 pub(crate) fn choose(
     alike: &[usize],
     resolved: bool,
@@ -94,8 +95,8 @@ pub(crate) fn choose(
     Some(Choice { source: named.unwrap_or(0), named: named.is_some() })
 }
 
-/// Which of the copies of a block that a crash may have torn counts, by number: of those that `fit`
-/// their entries the newest, else the first. `None` if none fits.
+/// The valid copy of a possibly torn block, by number: of the copies that `fit` their entries the
+/// newest, else the first of them. `None` if none fits.
 pub(super) fn choose_fitting(
     fit: &[bool],
     generation: impl Fn(usize) -> Option<u32>,
@@ -106,14 +107,14 @@ pub(super) fn choose_fitting(
     those.get(first).copied()
 }
 
-/// The newest of the generations that are known.
+/// The newest of the known generations.
 pub(super) fn newest(each: impl Iterator<Item = Option<u32>>) -> Option<u32> {
     let is_newer = |a: u32, b: u32| (a.wrapping_sub(b) as i32) > 0;
     each.flatten().reduce(|a, b| if is_newer(b, a) { b } else { a })
 }
 
-/// Which copies, by number, have lost no writes, if generations tell: all are known, and some are
-/// behind the others.
+/// The copies, by number, that have lost no writes. `None` unless all generations are known and
+/// some are behind the others.
 pub(crate) fn newest_copies(each: &[Option<u32>]) -> Option<Vec<usize>> {
     let known: Option<Vec<u32>> = each.iter().copied().collect();
     let known = known?;

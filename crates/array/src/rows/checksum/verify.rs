@@ -1,9 +1,8 @@
-//! Comparing what was read with its checksums. Owns the verdict on a block; never says who is to
-//! blame.
+//! Verification of reads against checksums. Decides whether a block matches; never decides which
+//! member is wrong.
 //!
-//! A read of a healthy range takes no lock: a write under way may have changed the block and not
-//! yet its entry. So what does not fit here is looked at once more, under the lock of its row,
-//! before anybody is blamed.
+//! A read of a healthy range takes no lock: a write in flight may have changed the block but not
+//! yet its entry. So a mismatch is checked again under the lock of its row before it counts.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -19,11 +18,11 @@ use crate::rows::checksum::{BLOCK, ChecksumTable};
 use crate::rows::engine::{Engine, RowOp};
 use crate::rows::{Piece, RowWork};
 
-/// What a block's checksum says.
+/// The result of comparing a block with its checksum.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Verdict {
     Right,
-    /// Nobody knows: it was never checksummed.
+    /// The block has no checksum.
     Unknown,
     Wrong,
 }
@@ -39,8 +38,8 @@ impl ChecksumTable {
         }
     }
 
-    /// The first block that is wrong among bytes of a slot from `at` on. Parts of blocks are not
-    /// judged: they were read before the checksums counted.
+    /// The first wrong block in bytes of a slot from `at` on. Partial blocks are not verified: they
+    /// were read before the checksums were valid.
     pub(crate) fn find_wrong(
         &self,
         member: &Member,
@@ -61,7 +60,7 @@ impl ChecksumTable {
 }
 
 impl ChecksumTable {
-    /// How many blocks do not match their checksums among bytes of a slot from `at` on.
+    /// Counts checksum mismatches in bytes of a slot from `at` on.
     pub(crate) fn count_wrong(&self, member: &Member, slot: Slot, at: u64, bytes: &[u8]) -> u64 {
         let (mut count, mut begin) = (0, 0);
         while let Some(wrong) = self.find_wrong(member, slot, at + begin, &bytes[begin as usize..])
@@ -74,7 +73,7 @@ impl ChecksumTable {
 }
 
 impl Engine {
-    /// The checksums, if those of this array range count.
+    /// The checksums, if those of this array range are valid.
     pub(crate) fn checksums_of(&self, offset: u64, len: u64) -> Option<&ChecksumTable> {
         self.checksums.as_ref().filter(|checksums| checksums.counts(offset, len))
     }
@@ -89,8 +88,8 @@ impl Engine {
         (start, end - start)
     }
 
-    /// True if this array range, parts of `wide`, may be read without the rest: nobody knows what
-    /// the first and the last block of `wide` should hold, and no other member is asked for them.
+    /// True if this array range may be read without the rest of `wide`: the first and last block of
+    /// `wide` have no checksum, and no other member can supply them.
     pub(crate) fn may_read_parts(&self, range: (u64, u64), wide: (u64, u64)) -> bool {
         let (Some(checksums), view) = (self.checksums_of(wide.0, wide.1), self.view()) else {
             return false;
@@ -115,8 +114,7 @@ impl Engine {
             && edges.into_iter().flat_map(each).all(|(slot, at, ..)| unknown(slot, at))
     }
 
-    /// Marks the slots of rows that were read and do not fit their checksums. False if there are
-    /// any.
+    /// Marks slots of the rows whose blocks do not match their checksums. False if there are any.
     pub(crate) fn check_pieces(&self, view: &View, rows: &mut [RowWork], pieces: &[Piece]) -> bool {
         let (mut right, stripe_bytes) = (true, self.setup.geometry.stripe_bytes());
         for row in rows {
@@ -142,15 +140,15 @@ impl Engine {
         right
     }
 
-    /// True if what is recovered for blocks that could not be read fits what is known of them: the
-    /// rest of the row may have lost a write together with its entry.
+    /// True if the recovered bytes match the entries of the unreadable blocks. They may not,
+    /// because the rest of the row may have lost a write together with its entry.
     pub(crate) fn recovered_fits(&self, view: &View, row: &RowWork, pieces: &[Piece]) -> bool {
-        // Where nothing may be written it may be the entry that is known to be wrong.
+        // On a read-only array the entry itself may be known to be wrong.
         let judged = view.mode == Mode::ReadWrite;
         !judged || self.fits_entries(view, row, pieces, row.bad.difference(row.contradicted))
     }
 
-    /// True if what is recovered for these slots of a row fits their entries.
+    /// True if the recovered bytes of these slots match their entries.
     pub(crate) fn fits_entries(
         &self,
         view: &View,
@@ -165,7 +163,7 @@ impl Engine {
         let Some(checksums) = self.checksums_of(offset, bytes).filter(|_| judged) else {
             return true;
         };
-        // What a slot does not hold yet, or is listed, has an entry of something else.
+        // Blocks not rebuilt yet, or listed as bad, have entries for other contents.
         let holds = |slot: &Slot| view.is_readable(*slot, offset + bytes, row.at(), row.row.len());
         let unread: SlotSet = slots.intersection(erasure.lost()).iter().filter(holds).collect();
         if unread.is_empty() {
@@ -182,7 +180,7 @@ impl Engine {
 }
 
 impl RowOp<'_> {
-    /// Wants the checksums of the pieces that the rows in `work` read and write.
+    /// Adds the blocks that the rows in `work` read and write to the wanted checksums.
     pub(crate) fn want_rows(&mut self, view: &View) {
         self.work.wanted.clear();
         for number in 0..self.work.rows.len() {
@@ -195,7 +193,7 @@ impl RowOp<'_> {
         }
     }
 
-    /// Brings the pages into memory that a read of this array range will need. False if a member
+    /// Brings the pages into memory that a read of this array range needs. False if a member
     /// failed.
     pub(crate) async fn want_read(&mut self, view: &View, (offset, len): (u64, u64)) -> bool {
         if self.engine.judged(view, offset, len).is_none() {
@@ -231,7 +229,7 @@ impl RowOp<'_> {
         self.load_checksums().await
     }
 
-    /// True if what was read for clients, of whole blocks, fits its checksums.
+    /// True if whole blocks read for clients match their checksums.
     pub(crate) fn check_read(&self, view: &View, (offset, len): (u64, u64), bufs: &[Buf]) -> bool {
         let Some(checksums) = self.engine.judged(view, offset, len) else { return true };
         self.engine.setup.clock.charge(io::Cost::Checksum, len);
@@ -255,7 +253,7 @@ impl RowOp<'_> {
     }
 }
 
-/// Bytes that lie in several buffers.
+/// Bytes spread over several buffers.
 struct Rest<'a> {
     bufs: &'a [Buf],
     skip: usize,

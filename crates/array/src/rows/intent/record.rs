@@ -1,6 +1,6 @@
-//! Records of rows that are about to be written, from the very bytes that will go out.
+//! Records of rows that are about to be written, made from the bytes to be written.
 //!
-//! Owns what a record says of a row; never decides whether one is needed.
+//! Owns the contents of a row's record; never decides whether a record is needed.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -23,8 +23,8 @@ use crate::rows::write::Fresh;
 use crate::rows::{Outgoing, RowWork};
 
 impl RowOp<'_> {
-    /// Logs rows whose new bytes are in `work.outgoing`, and waits until that is durable on every
-    /// parity member concerned. False if one of them failed: it is in `work.failures`.
+    /// Logs the rows whose new bytes are in `work.outgoing`. Waits until the records are durable on
+    /// all their parity members. False if one failed: it is in `work.failures`.
     pub(crate) async fn log_rows(
         &mut self,
         entry: &Entry<'_>,
@@ -71,7 +71,7 @@ impl RowOp<'_> {
         {
             let mut next = entry.log.next.borrow_mut();
             if let LogSetup::Ppl { .. } = entry.log.setup {
-                // Each stripe on its parity's member.
+                // Each stripe is logged on the member of its parity.
                 for stripe in first..first + count {
                     let slot = geometry.stripe(Stripe(stripe)).p();
                     let one = Record::of_zeros(stripe, 1, chunk, data);
@@ -88,7 +88,7 @@ impl RowOp<'_> {
         self.hand_over(entry).await
     }
 
-    /// Waits until what was gathered for a unit is durable.
+    /// Waits until the gathered records of a unit are durable.
     async fn hand_over(&mut self, entry: &Entry<'_>) -> bool {
         let log = entry.log;
         let (ticket, answer) = log.answers.start();
@@ -116,9 +116,9 @@ impl RowOp<'_> {
 }
 
 impl Engine {
-    /// Slots whose members log a row, of which this `parity` is written. Where there is none, what
-    /// older records have of the row does not go with it any more, and nothing else has its
-    /// checksums. A journal device has records of members that are lost, too.
+    /// The slots whose members log a row; `parity` is its written parity. A row without parity is
+    /// logged too: it invalidates older records of the row, and only the log has its checksums. A
+    /// journal device also takes the records of lost members.
     fn loggers(&self, log: &Log, row: &RowWork, parity: SlotSet, view: &View) -> SlotSet {
         let ours = matches!(log.setup, LogSetup::Zone { .. });
         if !parity.is_empty() || !ours || broken(Broken::DataAloneUnlogged) {
@@ -130,7 +130,7 @@ impl Engine {
         }
     }
 
-    /// Puts a row's records into the next batch. False if it needs none.
+    /// Adds a row's records to the next batch. False if it needs none.
     fn gather_row(
         &self,
         log: &Log,
@@ -152,7 +152,7 @@ impl Engine {
             (matches!(log.setup, LogSetup::Zone { .. }), log.setup.with_checksums());
         let checked = ours
             && (checksummed || count > 1 || view.in_sync.count() < self.setup.geometry.slots());
-        // What has no member has no other place than parity: it is logged itself.
+        // A block without a member exists only in parity: the log must hold its data.
         let absent = |index: usize| ours && !view.present.contains(row.map.data(index));
         let index_logged = |&index: &usize| log.setup.with_data() || absent(index);
         let touched = row.row.first..row.row.first + count;
@@ -161,7 +161,7 @@ impl Engine {
         next.checks.clear();
         for slot in loggers.iter() {
             let q = row.roles.q == Some(slot);
-            // A journal device has what goes with both records once.
+            // A journal device stores the shared parts of both records once.
             let again = q && loggers.contains(row.roles.p) && view.journal.is_some();
             let record = Record {
                 stripe: row.row.stripe.0,
@@ -199,7 +199,7 @@ impl Engine {
         true
     }
 
-    /// Adds the blocks that a record logs themselves.
+    /// Adds the data blocks that a record contains.
     fn log_data(&self, row: &RowWork, record: &Record, fresh: Fresh<'_>, lane: &mut Lane) {
         for index in record.logged_indices() {
             let at = self.base_of(row) + index as u64 * self.setup.geometry.chunk_bytes();
@@ -208,12 +208,12 @@ impl Engine {
         }
     }
 
-    /// The array offset that data index 0 of a row would have.
+    /// The array offset of data index 0 at this row.
     pub(crate) fn base_of(&self, row: &RowWork) -> u64 {
         self.stripe_offset(row.row.stripe) + row.row.start
     }
 
-    /// What remains of the new parity without the new data.
+    /// The new parity minus the new data.
     fn partial(&self, row: &RowWork, parity: &SharedBuf, q: bool, fresh: Fresh<'_>) -> SharedBuf {
         let (base, chunk) = (self.base_of(row), self.setup.geometry.chunk_bytes());
         let touched = row.row.first..row.row.first + row.row.count;
@@ -224,7 +224,7 @@ impl Engine {
         rest.freeze()
     }
 
-    /// A check of each block of the new data, unless they are there already.
+    /// Computes a check for each block of the new data, unless that was already done.
     fn check_new(&self, row: &RowWork, record: &Record, fresh: Fresh<'_>, checks: &mut Vec<u32>) {
         if !checks.is_empty() {
             return;
@@ -237,7 +237,7 @@ impl Engine {
         }
     }
 
-    /// The new checksums of the data of a row, and after them the entries of old.
+    /// Adds the new checksums of a row's data, then the old table entries.
     fn put_checksums(&self, news: &[New], view: &View, checks: &mut Vec<u32>) {
         checks.extend(news.iter().map(|new| new.crc));
         for new in news {
@@ -247,7 +247,7 @@ impl Engine {
         }
     }
 
-    /// How many checksums a row has, of its data and its parity.
+    /// The number of checksums of a row's data and parity.
     fn news_of(&self, row: &RowWork) -> usize {
         let plan = row.plan.expect("rows are planned before they are logged");
         let parity = row.roles.parity().intersection(plan.write).count();
@@ -256,7 +256,7 @@ impl Engine {
     }
 }
 
-/// How many of the outgoing pieces belong to a row: they lie row by row.
+/// The number of a row's outgoing pieces; the pieces are in row order.
 pub(crate) fn pieces_of(row: &RowWork, outgoing: &[Outgoing]) -> usize {
     let range = row.at()..row.at() + row.row.len();
     outgoing.iter().take_while(|out| range.contains(&out.at)).count()

@@ -7,13 +7,13 @@
 //!   copy 0       a         b         X         d        outvoted: wrong here
 //!   copy 1       a         Y         c         ?        outvoted: wrong here; unreadable
 //!   copy 2       a         b         c         e
-//!                                              └ no majority: the newest generation counts, if
+//!                                              └ no majority: the newest generation is valid, if
 //!                                                there are checksums, else copy 0, by a guess
 //! ```
 //!
-//! A repair writes the blocks that were outvoted, on the members that were, and nothing else. Where
-//! copies were never said to agree (not synced yet) nobody is wrong: all reads have gone to the
-//! first readable copy so far, and the others follow it.
+//! A repair writes only the outvoted blocks, on their members. In a range that is not synced no
+//! copy is wrong: all reads have gone to the first readable copy so far, and the others are
+//! rewritten from it.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -41,14 +41,14 @@ impl RowOp<'_> {
         task: Task,
         report: &mut Report,
     ) -> Result<()> {
-        // Memory is waited for outside the gate: those who have it may be waiting to get in.
+        // Memory is waited for outside the barrier: its holders may be waiting to enter.
         let _memory = self.engine.memory_for_copies(offset, len).await;
         let inside = self.engine.gate.enter().await;
         let mut op = self.inside(&inside);
         for (at, part, places) in op.engine.stretches(offset, len) {
             let stretch = (at, part);
             if task != Task::Resync && op.engine.is_torn(at, part) {
-                // Which of several copies counts is known only until their checksums are made anew.
+                // Only until the checksums are renewed can they decide which copy is valid.
                 let (resync, mut found) = (Task::Resync, Report::default());
                 let found = &mut found;
                 while !op.compare_copies(stretch, &places, resync, found).await? {}
@@ -58,7 +58,7 @@ impl RowOp<'_> {
                     op.restore_copies(stretch, &places, task, report).await?;
                 }
                 Task::Resync | Task::Check | Task::Repair | Task::Checksum => {
-                    // Without a member that was lost on the way it is done again.
+                    // Repeated if a member was lost on the way.
                     while !op.compare_copies(stretch, &places, task, report).await? {}
                 }
             }
@@ -66,8 +66,9 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Fills the targets of a rebuild or copy: in one go, else block by block. A block that no copy
-    /// gives is noted as bad on the targets: what they hold there was never theirs to hold.
+    /// Writes the targets of a rebuild or copy: in one go, else block by block. A block without a
+    /// readable copy is recorded as bad on the targets, whose old contents there are not the
+    /// array's.
     async fn restore_copies(
         &mut self,
         (at, part): (u64, u64),
@@ -89,7 +90,7 @@ impl RowOp<'_> {
             let places = self.engine.setup.geometry.places(at);
             let unit = self.restore_copy((at, len), &places, task, report);
             match unit.await {
-                // Of an array that is broken nothing is known to be lost: its members may be back.
+                // A failed array proves no block lost: its members may return.
                 Err(error) if self.engine.view().mode.is_final() => return Err(error),
                 Err(error) if error.kind() == ErrorKind::DataLost => {
                     report.lose(at, len);
@@ -125,7 +126,7 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Compares one stretch. False if a member was lost, and nothing was compared.
+    /// Compares one stretch. False if a member was lost and nothing was compared.
     pub(crate) async fn compare_copies(
         &mut self,
         (at, part): (u64, u64),
@@ -141,7 +142,7 @@ impl RowOp<'_> {
             Some(Copy { place, member, bytes, holes })
         };
         let mut copies: Vec<Copy> = places.copies().filter_map(holding).collect();
-        // One alone is compared with nothing, but it may have to be checksummed.
+        // A single copy needs no comparison, but may lack checksums.
         let checksummed =
             self.engine.checksums.as_ref().is_none_or(|checksums| checksums.counts(at, part));
         if copies.is_empty() || (copies.len() < 2 && checksummed) {
@@ -171,7 +172,7 @@ impl RowOp<'_> {
         let mut mends = judge(&copies, (at, part), block, judged, (generation, fitting), report);
         let disputed = disputed(&mends);
         if matches!(task, Task::Check | Task::Checksum) {
-            // As any reader would: what cannot be read is restored, what can be is not changed.
+            // A check changes no readable block, but restores unreadable ones, as any read would.
             mends.retain(|mend| mend.unreadable && !mend.guessed);
         }
         report_wrong(wrong, &copies, at, &mends, report);
@@ -190,7 +191,7 @@ impl RowOp<'_> {
         Ok(true)
     }
 
-    /// Writes what was outvoted; writes what could not be read, and reads it once more.
+    /// Writes outvoted blocks. Writes unreadable blocks and reads them back.
     async fn write_mends(&mut self, (copies, mends): (&[Copy], &[Mend])) -> Result<()> {
         for unreadable in [false, true] {
             self.work.outgoing.clear();
@@ -214,7 +215,7 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Wants the checksums of these copies.
+    /// Adds these copies to the wanted checksums.
     fn want_copies(&mut self, copies: &[Copy], part: u64) {
         self.work.wanted.clear();
         for Copy { place: Place { slot, member_offset: at }, member, .. } in copies {
@@ -222,8 +223,8 @@ impl RowOp<'_> {
         }
     }
 
-    /// Sums copies as they are, or will be when they are mended, where that is not known; of blocks
-    /// in which they disagree and that are `left` so, nothing is said about who is right.
+    /// Computes missing checksums of copies, as they are or as their mends will leave them. Blocks
+    /// in `left` stay disputed and get none.
     fn checksum_copies(
         &mut self,
         view: &View,
@@ -253,18 +254,17 @@ impl RowOp<'_> {
                 let bytes = &bytes[range.start as usize..range.end as usize];
                 match holes.overlaps(range.clone()) || left.overlaps(range) {
                     false => self.checksum_bytes(slot, member_offset + begin, bytes),
-                    // What is wrong by a checksum that counts stays so.
+                    // A mismatch with a valid checksum must stay visible.
                     true if counts && !broken(Broken::LostChecksumForgotten) => {}
-                    // What nobody can read, or is disputed, has no checksum, whatever the table
-                    // says.
+                    // Unreadable and disputed blocks get no checksum, whatever the table holds.
                     true => checksums.forget_block(&copy.member, (member_offset + begin) / BLOCK),
                 }
             }
         }
     }
 
-    /// Reads each copy; block by block where it cannot be read as a whole. What cannot be read is
-    /// among the holes; members to be given up are in `failures`.
+    /// Reads each copy; block by block if it is not readable as a whole. Unreadable ranges go into
+    /// `holes`, failed members into `failures`.
     async fn fill_copies(&mut self, copies: &mut [Copy], (part, unit): (u64, u64)) {
         for (tag, copy) in copies.iter().enumerate() {
             let Place { slot, member_offset } = copy.place;
@@ -318,7 +318,7 @@ impl RowOp<'_> {
 }
 
 impl Engine {
-    /// The targets hold something wrong here: never read it.
+    /// Records the bytes of the targets as bad: their contents there are wrong.
     fn note_lost_copies(&self, places: &Places, len: u64, task: Task) {
         let view = self.view();
         for place in places.copies().filter(|place| is_target(task, place.slot)) {
@@ -330,15 +330,15 @@ impl Engine {
         }
     }
 
-    /// In what pieces a stretch is read that cannot be read as a whole. Where copies differ by
-    /// right, nothing beside a bad sector is made like another copy.
+    /// The size of the pieces in which an unreadable stretch is read. Where copies may differ,
+    /// blocks beside a bad sector must not be overwritten from another copy.
     fn unit(&self, view: &View, (at, part): (u64, u64)) -> u64 {
         let unresolved = self.is_unsynced(at, part) && !broken(Broken::UnsettledTogether);
         if unresolved { self.block_bytes(view) } else { BLOCK }
     }
 
-    /// Where a crash may have separated blocks from their entries, and copies differ: which copy
-    /// of each block counts, by numbers of blocks and copies. Nothing of blocks where none fits.
+    /// For torn blocks in which the copies differ: the valid copy of each block, by numbers of
+    /// blocks and copies. Blocks without a matching copy are absent.
     fn fitting_copies(&self, copies: &[Copy], (at, part): (u64, u64)) -> BTreeMap<u64, usize> {
         let Some(checksums) = self.checksums.as_ref().filter(|_| self.is_torn(at, part)) else {
             return BTreeMap::new();
@@ -364,8 +364,7 @@ impl Engine {
         each.collect()
     }
 
-    /// Blocks that do not match their checksums count as unreadable. Gives the copy and the range
-    /// of each.
+    /// Marks blocks with checksum mismatches as unreadable. Returns the copy and the range of each.
     fn find_wrong_copies(
         &self,
         copies: &mut [Copy],
@@ -391,7 +390,7 @@ impl Engine {
     }
 }
 
-/// Does a task fill this slot?
+/// True if a task writes this slot.
 fn is_target(task: Task, slot: Slot) -> bool {
     match task {
         Task::Rebuild(slots) => slots.contains(slot),
@@ -405,12 +404,12 @@ struct Copy {
     place: Place,
     member: Rc<Member>,
     bytes: SharedBuf,
-    /// Bytes of it that cannot be read, or are on the bad-block list.
+    /// Its bytes that are unreadable or on the bad-block list.
     holes: RangeSet,
 }
 
 impl Copy {
-    /// Says that this range of the stretch, which begins at an array offset, is contradicted here.
+    /// A finding for a range of this copy; `array_offset` is the start of the stretch.
     fn finding(&self, array_offset: u64, range: &Range<u64>, culprit: Option<Slot>) -> Finding {
         let member_offset = self.place.member_offset + range.start;
         Finding {
@@ -424,7 +423,7 @@ impl Copy {
     }
 }
 
-/// Bytes of a copy to be made like another.
+/// Bytes of a copy that must be rewritten from another.
 struct Mend {
     copy: usize,
     source: usize,
@@ -439,9 +438,10 @@ impl Mend {
     }
 }
 
-/// Judges a stretch block by block: reports who is wrong, if `tell`, and says what is to be
-/// written. In what is not `resolved` nobody is wrong. `generation` is that of a copy's block that
-/// begins there; `fitting` says which copy counts there in any case.
+/// Judges a stretch block by block. Reports wrong copies, unless the task is a resync, and returns
+/// the rewrites that make the copies agree. Where the range is not `resolved`, no copy is wrong.
+/// `generation` gives the generation of a copy's block. `fitting` overrides the choice of the valid
+/// copy.
 fn judge(
     copies: &[Copy],
     (at, part): (u64, u64),
@@ -501,13 +501,13 @@ fn judge(
     mends
 }
 
-/// True if a range of this copy is written anew.
+/// True if a range of this copy is rewritten.
 fn is_mended(mends: &[Mend], copy: usize, range: &Range<u64>) -> bool {
     let covers = |mend: &&Mend| mend.range.start <= range.start && range.end <= mend.range.end;
     mends.iter().filter(|mend| mend.copy == copy).any(|mend| covers(&mend))
 }
 
-/// Reports the blocks of copies that do not match their checksums.
+/// Reports the blocks of copies with checksum mismatches.
 fn report_wrong(
     wrong: Vec<(usize, Range<u64>)>,
     copies: &[Copy],
@@ -521,13 +521,13 @@ fn report_wrong(
     }
 }
 
-/// Where copies that can be read contradict each other.
+/// The ranges in which readable copies differ.
 fn disputed(mends: &[Mend]) -> RangeSet {
     let each = mends.iter().filter(|mend| !mend.unreadable || mend.guessed);
     each.map(|mend| mend.range.clone()).collect()
 }
 
-/// Adds a mend, to one that it goes on where there is one.
+/// Adds a mend, or extends the one that it continues.
 fn add(mends: &mut Vec<Mend>, mend: Mend) {
     let alike = |last: &&mut Mend| {
         let key = |m: &Mend| (m.copy, m.source, m.unreadable, m.guessed);

@@ -1,9 +1,9 @@
-//! Rebuild and copy of the parity levels: the same plans, rows and batches as a client's request,
-//! under the same locks. Rows that fit into memory together are done in one go, so that a member is
-//! asked once for what lies side by side, however small its chunks are.
+//! Rebuild and copy of the parity levels: the same plans, rows and batches as for a client's
+//! request, under the same locks. Rows that fit into memory together are done in one go. Adjacent
+//! bytes then cost one member request, however small the chunks are.
 //!
-//! A row that cannot be recovered whole is taken apart into blocks of 4 KiB, so that one bad sector
-//! costs no more than its own block.
+//! A row that cannot be recovered whole is split into blocks of 4 KiB, so that one bad sector costs
+//! only its own block.
 
 use std::rc::Rc;
 
@@ -34,7 +34,7 @@ impl RowOp<'_> {
         let slots = self.engine.setup.geometry.slots() as u64;
         let weight = |rows: &[RowWork]| rows.iter().map(|row| row.row.len() * slots).sum::<u64>();
         let runs = gathered(&all, self.engine.setup.bounds.scratch_bytes / 4, weight);
-        // Memory is waited for outside the gate: those who have it may be waiting to get in.
+        // Memory is waited for outside the barrier: its holders may be waiting to enter.
         let need = runs.iter().map(|rows| weight(rows)).max().unwrap_or(0);
         let _memory = self.engine.scratch.take(need).await;
         let inside = self.engine.gate.enter().await;
@@ -52,8 +52,8 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Brings the targets of a rebuild or copy up to date in rows that fit into memory together: in
-    /// one go, else one by one, and block by block what cannot be recovered whole.
+    /// Restores the targets of a rebuild or copy in rows that fit into memory together: in one go,
+    /// else one by one, and block by block where a row cannot be recovered whole.
     async fn restore_rows(
         &mut self,
         rows: &[RowWork],
@@ -135,7 +135,7 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Writes what was made for the targets of a rebuild or copy, with its checksums.
+    /// Writes the restored bytes of a rebuild or copy, with their checksums.
     pub(super) async fn send_made(&mut self, view: Rc<View>, task: Task) -> Result<()> {
         self.checksum_outgoing();
         let result = match task {
@@ -147,7 +147,7 @@ impl RowOp<'_> {
         self.renew_checksums().await
     }
 
-    /// Writes what was read of a slot to its replacement alone.
+    /// Writes the bytes read from a slot only to its replacement.
     async fn send_to_replacement(&mut self, view: &View, slot: Slot) -> Result<()> {
         let Some(replacement) = &view.slots[slot.index()].replacement else { return Ok(()) };
         for out in &self.work.outgoing {
@@ -167,7 +167,7 @@ impl RowOp<'_> {
 }
 
 impl Engine {
-    /// Whole rows, cut so that one of them on all members fits well into the memory of the shard.
+    /// Whole rows, cut so that one row of all members takes only a share of the shard's memory.
     fn sliced(&self, rows: Vec<RowWork>) -> Vec<RowWork> {
         let slots = self.setup.geometry.slots() as u64;
         let share = self.setup.bounds.scratch_bytes / 4 / slots;
@@ -183,8 +183,8 @@ impl Engine {
             .collect()
     }
 
-    /// Those of the targets that do not hold a row yet: where several slots are rebuilt, one of
-    /// them may have come further. All of a copy's.
+    /// The targets that do not hold a row yet: of several slots in a rebuild, one may be further
+    /// along. All targets of a copy.
     fn lacking(&self, view: &View, row: &RowWork, task: Task, targets: SlotSet) -> SlotSet {
         match task {
             Task::Rebuild(_) => targets.difference(self.state_of(view, row).readable),
@@ -192,7 +192,7 @@ impl Engine {
         }
     }
 
-    /// The targets of a row that could not be recovered hold something wrong there: never read it.
+    /// Records the targets of an unrecoverable row as bad there: their contents are wrong.
     fn note_unrecoverable(&self, row: &RowWork, task: Task) {
         let view = self.view();
         let members = match task {
@@ -206,8 +206,8 @@ impl Engine {
         self.unrecoverable(members.into_iter(), row.at(), row.row.len());
     }
 
-    /// What parity says of a row that could not be recovered because of doubt is worth nothing: it
-    /// must not be trusted later either, when the doubt is forgotten.
+    /// Discards the parity of a suspect row that could not be recovered. It must not become trusted
+    /// later, once the row counts as verified.
     fn distrust(&self, row: &RowWork) {
         let view = self.view();
         if self.state_of(&view, row).suspect {
@@ -215,15 +215,15 @@ impl Engine {
         }
     }
 
-    /// Nothing is computed from parity of this row any more, nor from a copy of it that takes its
-    /// slot later.
+    /// Records this row's parity as bad, also on its replacements: it must never be used for
+    /// recovery again.
     pub(super) fn give_up_parity(&self, view: &View, row: &RowWork, filling: bool) {
         let parity = row.roles.parity().intersection(view.present);
         let members = parity.iter().flat_map(|slot| view.targets(slot).cloned());
         self.put_on_lists(members, (row.at(), row.row.len()), filling);
     }
 
-    /// Plans the reads from which all `targets` of a row can be computed.
+    /// Plans the reads needed to compute all `targets` of a row.
     pub(super) fn plan_restore(
         &self,
         view: &View,
@@ -246,7 +246,7 @@ impl Engine {
         Ok(())
     }
 
-    /// What a slot should hold in a row, from what was read.
+    /// The contents of a slot in a row, from the pieces read.
     pub(crate) fn bytes_of(&self, row: &RowWork, slot: Slot, pieces: &[Piece]) -> Buf {
         if let Some(bytes) = row.have(pieces, slot) {
             return self.pool.copy_of(bytes);
@@ -262,7 +262,7 @@ impl Engine {
     }
 }
 
-/// Rows in runs that are not heavier than `most`, unless a single one is.
+/// Groups rows into runs of weight `most` or less; a heavier row is a run of its own.
 fn gathered(rows: &[RowWork], most: u64, weight: impl Fn(&[RowWork]) -> u64) -> Vec<&[RowWork]> {
     let (mut runs, mut first) = (Vec::new(), 0);
     for next in 1..=rows.len() {

@@ -1,30 +1,30 @@
-//! What background work found: counted in full, listed as far as somebody may want to read.
+//! The findings of background work: all are counted, the first ones are listed.
 
 use layout::Slot;
 
-/// How many findings, and how many losses, are listed.
+/// The most findings, and the most losses, that are listed.
 const LISTED: usize = 1000;
 
-/// Findings grow at several members at once: so many of the last ones may go on.
+/// Findings grow on several members at once: this many of the last ones may be extended.
 const GROWING: usize = 8;
 
-/// What a range of background work found.
+/// The findings of one range of background work.
 #[derive(Clone, Default, Debug)]
 pub struct Report {
     /// Bytes read from and written to all members.
     pub bytes: u64,
     /// Bytes of the array that were compared with their redundancy.
     pub compared_bytes: u64,
-    /// Places where members contradict each other: all of them are counted.
+    /// Places where members contradict each other; complete even where the list is not.
     pub mismatches: u64,
-    /// Those of them that agree again.
+    /// Mismatches that have been corrected.
     pub mended: u64,
     /// The first 1000 of these places.
     pub findings: Vec<Finding>,
     /// Bytes of members that were changed to agree.
     pub repaired_bytes: u64,
-    /// Those of them where it could not be told which member was wrong: they agree now, but what
-    /// they agree on may be the wrong one.
+    /// Repaired bytes for which no member was identified as wrong: the members agree now, but
+    /// possibly on the wrong contents.
     pub guessed_bytes: u64,
     /// Bytes of the array that could not be recovered.
     pub lost_bytes: u64,
@@ -37,21 +37,21 @@ pub struct Report {
 pub struct Finding {
     /// The first array byte concerned: of the wrong block if that is data, else of the row.
     pub array_offset: u64,
-    /// Offset from the start of the member's data: of the wrong member; of the first one concerned
-    /// where it cannot be told.
+    /// Offset from the start of the member's data: on the wrong member, or on the first member
+    /// concerned if none is identified.
     pub member_offset: u64,
     /// The same place, counted from the start of the member's disk.
     pub disk_offset: u64,
     /// How many bytes of a member.
     pub len: u64,
-    /// The member that is wrong, where it can be told.
+    /// The wrong member, if it is identified.
     pub culprit: Option<Slot>,
     /// The place was written so that the members agree again.
     pub mended: bool,
 }
 
 impl Finding {
-    /// Takes in `next` if it goes on where this one ends.
+    /// Extends this finding by `next` if that one continues it.
     fn join(&mut self, next: &Finding) -> bool {
         let goes_on = (self.culprit, self.mended) == (next.culprit, next.mended)
             && self.array_offset + self.len == next.array_offset
@@ -64,7 +64,7 @@ impl Finding {
 }
 
 impl Report {
-    /// Members contradict each other.
+    /// Records that members contradict each other.
     pub(crate) fn find(&mut self, finding: Finding) {
         if self.findings.iter_mut().rev().take(GROWING).any(|last| last.join(&finding)) {
             return;
@@ -76,7 +76,7 @@ impl Report {
         }
     }
 
-    /// A range of the array could not be recovered.
+    /// Records that a range of the array could not be recovered.
     pub(super) fn lose(&mut self, offset: u64, len: u64) {
         self.lost_bytes += len;
         if self.lost.len() < LISTED {
@@ -84,7 +84,7 @@ impl Report {
         }
     }
 
-    /// Adds what another range found.
+    /// Adds the findings of another range.
     pub(crate) fn absorb(&mut self, other: Report) {
         self.bytes += other.bytes;
         self.compared_bytes += other.compared_bytes;

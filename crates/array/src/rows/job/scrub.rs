@@ -2,15 +2,15 @@
 //!
 //! ```text
 //!   a run of rows ──read all at once──▶ each agrees? ──yes──▶ done
-//!                                          │ no, or something could not be read
+//!                                          │ no, or a read failed
 //!                                          ▼
-//!                      the row alone ──▶ block by block: who is wrong? ──▶ what would mend it
+//!                      the row alone ──▶ block by block: which member is wrong? ──▶ the repair
 //! ```
 //!
-//! A row that cannot be read whole is taken apart into grains, so that one bad sector hides nothing
-//! else. Every block is judged by itself: two members that are wrong in different blocks of a row
-//! are both named on RAID 6, and by generations on the others, if one has lost writes with their
-//! checksums. Where nobody can be named it is parity that is computed anew: a guess.
+//! A row that cannot be read whole is split into blocks, so that one bad sector hides nothing else.
+//! Every block is judged by itself. RAID 6 identifies two members that are wrong in different
+//! blocks of a row. Other levels need generations for that, which identify a member that lost
+//! writes with their checksums. If no member is identified, parity is computed again: a guess.
 
 use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
@@ -30,23 +30,23 @@ use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::{Finding, Report, Task};
 use crate::rows::{Outgoing, Piece, RowWork, Scratch};
 
-/// What came of comparing one row.
+/// The result of comparing one row.
 enum Compared {
     Done,
-    /// Something in it cannot be read.
+    /// Some of it is unreadable.
     Torn,
 }
 
-/// How a task writes what it mends: no bit tells of a repair, and a member that loses it would
-/// come back unrepaired.
+/// The I/O options for a task's writes. No bitmap bit covers a repair, so a member that lost it
+/// would return unrepaired.
 pub(super) fn repairing(opts: IoOptions, task: Task) -> IoOptions {
     let repair = task == Task::Repair && !broken(Broken::RepairVolatile);
     IoOptions { fua: opts.fua || repair, ..opts }
 }
 
 impl RowOp<'_> {
-    /// Compares data and parity of rows that fit into memory together, and makes them agree if the
-    /// task says so.
+    /// Compares data and parity of rows that fit into memory together. Makes them agree if the task
+    /// writes.
     pub(super) async fn compare_rows(
         &mut self,
         rows: &[RowWork],
@@ -65,7 +65,7 @@ impl RowOp<'_> {
         Ok(())
     }
 
-    /// Compares rows in one go. Gives back those that have to be looked at one by one.
+    /// Compares rows in one go. Returns those that must be compared one by one.
     async fn compare_together(
         &mut self,
         rows: &[RowWork],
@@ -97,8 +97,8 @@ impl RowOp<'_> {
         Ok(bad.into_iter().map(|row| RowWork { plan: None, ..row }).collect())
     }
 
-    /// Reads one row to compare it. Restores what cannot be read: by a check too, any reader would
-    /// do that, and nothing that can be read is changed.
+    /// Reads one row to compare it. Restores unreadable blocks even for a check, as any read would,
+    /// but changes no readable block.
     async fn read_to_compare(
         &mut self,
         row: RowWork,
@@ -128,7 +128,7 @@ impl RowOp<'_> {
                 } else if !std::mem::replace(&mut restored, true)
                     && !broken(Broken::RestoredUncompared)
                 {
-                    // The other parity may disagree with what it was restored from.
+                    // The other parity may not agree with the parity used for the restore.
                     self.work.rows.clear();
                     self.work.rows.push(fresh);
                     continue;
@@ -138,13 +138,14 @@ impl RowOp<'_> {
             let (plan, bad) =
                 (self.engine.plan_compare(&view, &now), self.engine.to_be_made(&view, &now));
             let beside = plan.is_some() && !broken(Broken::ListedLeftOut);
-            // What is listed comes first, also where the rest could be compared without it.
+            // Listed blocks are restored first, even if the rest could be compared without them.
             if plan.is_none() || (beside && made < 2 && !bad.is_empty()) {
                 if self.engine.hides_blocks(&view, &now) {
                     return Ok(ControlFlow::Break(Compared::Torn));
                 }
                 made += 1;
-                // Data, then parity. Where nothing may be written neither is.
+                // Data in the first pass, parity in the second. On a read-only array both passes
+                // change nothing.
                 let more = !bad.is_empty() && made <= 2;
                 let mended = more && self.mend(now, bad, report).await?;
                 self.work.rows.clear();
@@ -197,8 +198,8 @@ impl RowOp<'_> {
         Ok(Compared::Done)
     }
 
-    /// Sums a row that was compared, as it will be when it is mended. Blocks in which something is
-    /// left in dispute have no checksums; gives these.
+    /// Computes the checksums of a compared row, as its repair will leave it. Disputed blocks that
+    /// are not repaired get none; returns these.
     fn checksum_compared(
         &mut self,
         view: &View,
@@ -214,14 +215,14 @@ impl RowOp<'_> {
         left
     }
 
-    /// Rewrites the blocks of a row that cannot be read. False if they cannot be recovered.
+    /// Rewrites the unreadable blocks of a row. False if they cannot be recovered.
     async fn mend(&mut self, row: RowWork, bad: SlotSet, report: &mut Report) -> Result<bool> {
         self.work.rows.clear();
         self.work.rows.push(RowWork { bad, ..row });
         let view = self.engine.view();
         let mut whole = self.engine.plan_restore(&view, &mut self.work.rows[0], bad).is_ok();
         if whole && !self.read_for_rows(&view).await {
-            // What does not fit its checksum is made right, and may be read then.
+            // Blocks with checksum mismatches are repaired, and may be readable then.
             self.after_reading(&view, report).await?;
             whole = self.engine.plan_restore(&view, &mut self.work.rows[0], bad).is_ok()
                 && self.read_for_rows(&view).await;
@@ -259,8 +260,8 @@ impl RowOp<'_> {
         self.rewrite(view).await.map(|()| true)
     }
 
-    /// Finds the blocks of a row that contradict each other, says which member is wrong where that
-    /// can be told, and puts what would mend them into `outgoing`.
+    /// Finds the blocks of a row that contradict each other and the wrong member of each, if it is
+    /// identified. Puts the repairs into `outgoing`.
     pub(crate) fn resolve_row(
         &mut self,
         view: &View,
@@ -272,7 +273,7 @@ impl RowOp<'_> {
         let have = |slot: Slot| row.have(pieces, slot).expect("all slots were read");
         let p = self.engine.computed(row, map.p(), pieces).freeze();
         let q = map.q().map(|q| (q, self.engine.computed(row, q, pieces).freeze()));
-        // In a row that is not synced it is parity that is unknown: data is never changed there.
+        // In an unsynced row only parity is unverified: data is never changed there.
         let offset = self.engine.stripe_offset(row.row.stripe);
         let unsynced = self.engine.is_unsynced(offset, self.engine.setup.geometry.stripe_bytes());
         let synced = task != Task::Resync && !unsynced;
@@ -305,7 +306,7 @@ impl RowOp<'_> {
             let outgoing = &mut self.work.outgoing;
             let mut send = |slot, bytes| outgoing.push(Outgoing { slot, at, bytes });
             if let Some(slot) = culprit.filter(|&slot| row.roles.data.contains(slot)) {
-                // The data block is wrong and P is right: what P says it should be.
+                // The data block is wrong and P is right: computes the block from P.
                 let mut right = self.engine.pool.copy_of(&have(map.p())[range.clone()]);
                 let both = [&p[range.clone()], &have(slot)[range.clone()]];
                 self.engine.setup.kernel.xor_into(&both, &mut right);
@@ -335,7 +336,7 @@ impl Engine {
         report.compared_bytes += row.map.data_count() as u64 * row.row.len();
     }
 
-    /// What to read to compare a row; `None` if there is nothing left to compare it with.
+    /// Plans the reads for comparing a row; `None` if no redundancy is left to compare.
     fn plan_compare(&self, view: &View, row: &RowWork) -> Option<WritePlan> {
         let state = self.state_of(view, row);
         let all = row.roles.all();
@@ -352,9 +353,9 @@ impl Engine {
         plan(recover.map_or(Method::DataOnly, Method::Recover))
     }
 
-    /// What is to be made anew before a row can be compared that bad blocks keep from it: data that
-    /// is listed, then parity that is; all parity if it is not in sync, since the rest of it cannot
-    /// be compared either.
+    /// The slots to restore before a row with bad blocks can be compared: listed data, then listed
+    /// parity. If the parity is not in sync it is restored on all slots, because its other parts
+    /// cannot be compared either.
     fn to_be_made(&self, view: &View, row: &RowWork) -> SlotSet {
         let (state, parity) = (self.state_of(view, row), row.roles.parity());
         let end = self.stripe_offset(row.row.stripe) + self.setup.geometry.stripe_bytes();
@@ -370,17 +371,17 @@ impl Engine {
         }
     }
 
-    /// True if bad blocks of a member, that may be but a part of the row, keep all of it unread.
+    /// True if bad blocks in a part of the row make all of it unreadable.
     fn hides_blocks(&self, view: &View, row: &RowWork) -> bool {
         let present = row.roles.all().intersection(view.present);
         row.row.len() > BLOCK && !present.is_subset(self.state_of(view, row).readable)
     }
 
-    /// Compares what is left of a row of RAID 6 that one slot is missing from: with it, or what it
-    /// should hold, the parity that was not needed for that is computed and compared.
+    /// Compares the rest of a RAID 6 row with one missing slot: computes the parity that was not
+    /// needed to recover that slot, and compares it.
     fn compare_rest(&self, view: &View, row: &RowWork, pieces: &[Piece], report: &mut Report) {
         let has = |slot: &Slot| row.have(pieces, *slot).is_some();
-        // If a data slot is missing, P stands in for it, and Q is left.
+        // If a data slot is missing, P recovers it and Q is left to compare.
         let Some(parity) = row.map.q().filter(has).or_else(|| Some(row.map.p()).filter(has)) else {
             return;
         };
@@ -424,8 +425,8 @@ impl Engine {
         }
     }
 
-    /// Parity that cannot be made for data that cannot be read is given up: once the row counts as
-    /// synced it would be trusted.
+    /// Discards parity that cannot be computed because data is unreadable: it would be trusted once
+    /// the row counts as synced.
     fn give_up_unmade(&self, row: &RowWork) {
         let view = self.view();
         let state = self.state_of(&view, row);
@@ -435,7 +436,7 @@ impl Engine {
         }
     }
 
-    /// Which slot alone explains wrong P and Q: computed, and as it is stored.
+    /// The single slot that explains the mismatch of P and Q, each given as computed and as stored.
     fn culprit(
         &self,
         row: &RowWork,
@@ -458,7 +459,7 @@ impl Engine {
         }
     }
 
-    /// P or Q of a row from its data, as it was read or recovered.
+    /// P or Q of a row, computed from its data as read or recovered.
     pub(crate) fn computed(&self, row: &RowWork, slot: Slot, pieces: &[Piece]) -> io::Buf {
         let recovered = match row.plan.map(|plan| plan.method) {
             Some(Method::Recover(erasure)) => {
@@ -493,7 +494,7 @@ impl Engine {
     }
 }
 
-/// A row taken apart, the last block first: as a stack wants them.
+/// The blocks of a row, last block first, for use as a stack.
 pub(crate) fn row_blocks(work: RowWork) -> impl Iterator<Item = RowWork> {
     let Row { start, end, .. } = work.row;
     (start / BLOCK..end.div_ceil(BLOCK)).rev().map(move |block| {

@@ -1,4 +1,4 @@
-//! What a cache holds: a map of bytes, and nothing about members, workers or waiting.
+//! The contents of a cache: a map of bytes, independent of members, workers and waiting.
 //!
 //! ```text
 //!            span 0          span 1          span 2          (whole stripes, a unit or one stripe)
@@ -8,15 +8,14 @@
 //!  members  ═══════════════════════════════════════════════════════════════════════════
 //! ```
 //!
-//! Bytes gather in the open *block* of their span; newer ones trim older ones. To be written out
-//! the block is *frozen*: it gets a number and changes no more. What is written to its span later
-//! opens a block of its own. A reader sees the members, over them the frozen blocks in the order of
-//! their numbers, over these the open one.
+//! Bytes gather in the open *block* of their span; newer ones trim older ones. A block is *frozen*
+//! before it is written out: it gets a number and does not change again. Later writes to its span
+//! open a new block. A reader sees the members, over them the frozen blocks in order of their
+//! numbers, and over these the open one.
 //!
-//! Invariants: blocks of a span are written out in the order of their numbers. A block that was
-//! written out is no longer here; one that could not be is *stuck* and stays, so that its bytes can
-//! be read, until newer ones have reached the members. Memory is given back with the last piece
-//! that a write was cut into.
+//! Invariants: blocks of a span are written out in the order of their numbers. A written block
+//! leaves the map. A block that could not be written is *stuck*: it stays readable until newer
+//! bytes have reached the members. The memory of a write is released with its last piece.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,7 +23,7 @@ use std::rc::Rc;
 
 use io::{BUF_ALIGN, Permit, SharedBuf, Time};
 
-/// Memory that bytes of this length take: what a [`io::Pool`] takes for them.
+/// Memory for bytes of this length: the size of an [`io::Pool`] buffer for them.
 pub(crate) fn memory_of(len: u64) -> u64 {
     len.div_ceil(BUF_ALIGN as u64).next_power_of_two() * BUF_ALIGN as u64
 }
@@ -38,7 +37,7 @@ pub(crate) struct Piece {
 }
 
 impl Piece {
-    /// `memory` stands for the whole buffer that `bytes` is a part of.
+    /// `memory` is the permit for the whole buffer behind `bytes`.
     pub(crate) fn new(start: u64, bytes: SharedBuf, memory: Rc<Permit>) -> Piece {
         Piece { start, bytes, memory }
     }
@@ -51,7 +50,7 @@ impl Piece {
         self.start + self.len()
     }
 
-    /// The part of it that lies in a range; they overlap.
+    /// The part of the piece in a range that overlaps it.
     pub(crate) fn within(&self, range: &Range<u64>) -> Piece {
         let (start, end) = (self.start.max(range.start), self.end().min(range.end));
         let bytes = self.bytes.slice((start - self.start) as usize..(end - self.start) as usize);
@@ -65,7 +64,7 @@ struct Block {
     pieces: Vec<Piece>,
     /// Bytes of all pieces.
     len: u64,
-    /// Memory that they take, about: what was trimmed counts less than it may hold.
+    /// Approximate memory of the pieces: trimmed pieces count less than their buffers may hold.
     memory: u64,
     since: Time,
     /// Its place among the open blocks, by age.
@@ -73,7 +72,7 @@ struct Block {
 }
 
 impl Block {
-    /// Takes out what lies in a range, and puts `new` there.
+    /// Removes a range and puts `new` there.
     fn replace(&mut self, range: Range<u64>, new: Option<Piece>) {
         let first = self.pieces.partition_point(|piece| piece.end() <= range.start);
         let last = self.pieces.partition_point(|piece| piece.start < range.end);
@@ -103,7 +102,7 @@ impl Block {
     }
 }
 
-/// A block that is being written out, or could not be.
+/// A block that is being written out, or is stuck.
 struct Frozen {
     block: Block,
     stuck: bool,
@@ -131,7 +130,7 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Takes in a piece that lies in this span. True if the span is now full.
+    /// Adds a piece to its span. True if the span is now full.
     pub(crate) fn put(&mut self, span: Range<u64>, piece: Piece, now: Time) -> bool {
         let age = self.next;
         let block = self.open.entry(span.start).or_insert_with(|| {
@@ -147,7 +146,8 @@ impl Held {
         block.len == span.end - span.start
     }
 
-    /// Freezes the open block of a span: its name and the range from its first byte to its last.
+    /// Freezes the open block of a span. Returns its name, and the range from its first to its last
+    /// byte.
     pub(crate) fn freeze(&mut self, span: u64) -> Option<(Leaving, Range<u64>)> {
         let block = self.open.remove(&span)?;
         self.ages.remove(&block.age);
@@ -161,7 +161,7 @@ impl Held {
         Some((leaving, range))
     }
 
-    /// The oldest open block: its span, and since when it is open.
+    /// The oldest open block: its span, and the time since when it has been open.
     pub(crate) fn oldest(&self) -> Option<(u64, Time)> {
         let (_, span) = self.ages.first_key_value()?;
         Some((*span, self.open[span].since))
@@ -180,7 +180,7 @@ impl Held {
         before.take_while(move |(_, block)| block.end > start).map(|(&span, block)| (span, block))
     }
 
-    /// Memory of the blocks that are open, about.
+    /// Approximate memory of the open blocks.
     pub(crate) fn open_memory(&self) -> u64 {
         self.open_memory
     }
@@ -215,7 +215,7 @@ impl Held {
         }
     }
 
-    /// A frozen block could not be written out.
+    /// Marks a frozen block as stuck.
     pub(crate) fn stick(&mut self, leaving: Leaving) {
         self.under_way.remove(&leaving.number);
         if let Some(frozen) = self.leaving.get_mut(&leaving) {
@@ -223,7 +223,7 @@ impl Held {
         }
     }
 
-    /// Newer bytes of this range have reached the members past blocks that are stuck.
+    /// Drops bytes of stuck blocks in this range: newer ones have reached the members directly.
     pub(crate) fn overtaken(&mut self, range: &Range<u64>) {
         if self.leaving.len() == self.under_way.len() {
             return;
@@ -241,17 +241,17 @@ impl Held {
         empty.iter().for_each(|name| drop(self.leaving.remove(name)));
     }
 
-    /// The number of the next block to be frozen: those under way have lower ones.
+    /// The number of the next frozen block; blocks in flight have lower ones.
     pub(crate) fn next(&self) -> u64 {
         self.next
     }
 
-    /// True if a block with a lower number is under way.
+    /// True if a block with a lower number is in flight.
     pub(crate) fn is_leaving_before(&self, number: u64) -> bool {
         self.under_way.first().is_some_and(|&first| first < number)
     }
 
-    /// True if any block is under way.
+    /// True if any block is in flight.
     pub(crate) fn is_leaving(&self) -> bool {
         !self.under_way.is_empty()
     }
@@ -261,7 +261,7 @@ impl Held {
         self.open.is_empty() && self.leaving.is_empty()
     }
 
-    /// Appends what is held of a range, cut to it: later pieces lie over earlier ones.
+    /// Appends the held pieces of a range, cut to it. Later pieces lie over earlier ones.
     pub(crate) fn look(&self, range: &Range<u64>, into: &mut Vec<Piece>) {
         let ahead = Leaving { span: range.end, number: 0 };
         let first = into.len();
@@ -270,7 +270,7 @@ impl Held {
         for (_, frozen) in before.take_while(|(_, frozen)| frozen.block.end > range.start) {
             into.extend(frozen.block.overlapping(range).iter().map(|piece| piece.within(range)));
         }
-        // They were met from the newest to the oldest of each span.
+        // The loop met them from the newest to the oldest of each span.
         into[first..].reverse();
         for (_, block) in self.open_blocks(range) {
             into.extend(block.overlapping(range).iter().map(|piece| piece.within(range)));

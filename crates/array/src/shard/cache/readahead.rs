@@ -1,4 +1,4 @@
-//! Read-ahead: whoever reads one piece after the other, waiting for each, finds the next one there.
+//! Read-ahead for sequential readers at queue depth 1: their next piece is already in memory.
 //!
 //! ```text
 //!   client    ├─ read ─┤ ├─ read ─┤ ├─ read ─┤ ├ copy ┤ ├ copy ┤ ├ copy ┤
@@ -7,18 +7,18 @@
 //! ```
 //!
 //! Owns a small table of streams and the bytes read ahead for each. Decides when to read ahead, and
-//! answers reads that lie wholly in what is there or on its way. Never repairs, locks or reports
-//! anything: what cannot be read as it is is dropped, and the real read finds out.
+//! answers reads that lie entirely in bytes already read or being read. Never repairs, locks or
+//! reports anything: a failed piece is dropped, and the client's own read handles the failure.
 //!
-//! A stream is noticed when a read begins where an earlier one ended *after* that one was answered,
-//! and waited for a member, twice in a row. A reader with several requests in flight keeps the
-//! members busy by itself; one whose members answer at once has nothing to gain.
+//! A stream is detected when a read begins at the end of an earlier one *after* that one was
+//! answered, and had to wait for a member, twice in a row. A reader with several requests in flight
+//! keeps the members busy by itself. Instant answers from the members leave nothing to gain.
 //!
-//! **Never stale.** What changes bytes on members drops all that was read ahead of its range, there
-//! or on its way, when it ends and before that is told to anyone. A read that begins after the
-//! answer finds nothing there from before; one that began earlier may see either. Bytes that only
-//! the write-back cache holds lie over what is answered from here as over what members answer; when
-//! they leave the cache, what was read ahead of them is dropped in the same turn.
+//! **Never stale.** A change to bytes on members drops all overlapping read-ahead, finished or in
+//! flight, when it ends and before it is acknowledged. A read that begins after the acknowledgement
+//! finds no older bytes here; one that began earlier may see either. Bytes held only by the
+//! write-back cache are laid over read-ahead as over the members' answers. When they leave the
+//! cache, their read-ahead is dropped in the same turn.
 //!
 //! No deadlock: a read waits only for pieces that a worker has begun to read.
 
@@ -33,10 +33,10 @@ use crate::shard::Shard;
 use crate::shard::cache::map::memory_of;
 use crate::shard::queue::{Action, Unit};
 
-/// Reads in a row, each after the answer to the one before, that make a stream.
+/// Reads in a row, each sent after the previous answer, that make a stream.
 const IN_A_ROW: u32 = 2;
 
-/// A stream that is read ahead of keeps its place for so many reads of others.
+/// A stream with read-ahead keeps its place for this many reads of others.
 const LOYALTY: u64 = 64;
 
 /// The read-ahead of one shard.
@@ -44,17 +44,17 @@ pub(crate) struct Ahead {
     streams: RefCell<Vec<Stream>>,
     /// Memory: `Bounds::ahead_bytes` for each of `Bounds::ahead_streams`.
     room: Budget,
-    /// Reads that were looked at: the age of streams.
+    /// Number of reads seen: the clock for the age of streams.
     reads: Cell<u64>,
     /// The number of the next piece.
     next: Cell<u64>,
-    /// Raised when a piece is there, or will never be.
+    /// Raised when a piece has been read or dropped.
     changed: Signal,
-    /// Units to be queued; kept so that its room is used again.
+    /// Units to be queued; a field, so that its memory is reused.
     outbox: RefCell<Vec<Unit>>,
 }
 
-/// Somebody who reads one piece after the other.
+/// A sequential reader.
 struct Stream {
     /// The last read: its units' request, the first byte of the last unit, its length, its end.
     request: (usize, u32),
@@ -65,11 +65,11 @@ struct Stream {
     /// The members did not answer at once.
     waited: bool,
     in_a_row: u32,
-    /// When it was last seen.
+    /// The read count when it was last seen.
     seen: u64,
-    /// How far it is read ahead next time.
+    /// Size of its next read-ahead.
     window: u64,
-    /// Where its read-ahead ends.
+    /// End of its read-ahead.
     upto: u64,
     /// By offset.
     pieces: Vec<Piece>,
@@ -89,12 +89,12 @@ enum State {
     There(Buf),
 }
 
-/// What a read finds here.
+/// The result of looking a read up here.
 enum Found {
     Nothing,
-    /// Some of it is on its way.
+    /// Some of it is still being read.
     Coming,
-    /// It was copied.
+    /// All of it was copied.
     All,
 }
 
@@ -110,7 +110,7 @@ impl Ahead {
         }
     }
 
-    /// The unit of a read has ended; `waited` if it asked members and they took their time.
+    /// The unit of a read has ended; `waited` if it asked members and they did not answer at once.
     pub(crate) fn answered(&self, unit: &Unit, waited: Option<bool>) {
         let request = (unit.from.shard, unit.from.request);
         let mut streams = self.streams.borrow_mut();
@@ -121,7 +121,7 @@ impl Ahead {
         }
     }
 
-    /// Drops what was read ahead of these bytes: they have changed.
+    /// Drops the read-ahead of these bytes: they have changed.
     pub(crate) fn forget(&self, (offset, len): (u64, u64)) {
         let mut dropped = false;
         for stream in self.streams.borrow_mut().iter_mut() {
@@ -134,7 +134,7 @@ impl Ahead {
         }
     }
 
-    /// A worker begins to read a piece. False if nobody wants it any more.
+    /// A worker begins to read a piece. False if the piece was dropped.
     fn begin(&self, number: u64) -> bool {
         let mut streams = self.streams.borrow_mut();
         let mut pieces = streams.iter_mut().flat_map(|stream| &mut stream.pieces);
@@ -142,7 +142,7 @@ impl Ahead {
         found.map(|piece| piece.state = State::Begun).is_some()
     }
 
-    /// A piece was read, or could not be.
+    /// A piece was read, or the read failed.
     fn end(&self, number: u64, buf: Option<Buf>) {
         for stream in self.streams.borrow_mut().iter_mut() {
             let Some(at) = stream.pieces.iter().position(|piece| piece.number == number) else {
@@ -157,7 +157,7 @@ impl Ahead {
         self.changed.raise();
     }
 
-    /// Copies a range out, if all of it is there.
+    /// Copies a range to the buffers if all of it has been read.
     fn copy(&self, range: &Range<u64>, bufs: &mut [Buf]) -> Found {
         let mut streams = self.streams.borrow_mut();
         for stream in streams.iter_mut() {
@@ -183,7 +183,7 @@ impl Ahead {
                 let part = (from - piece.start) as usize..(to - piece.start) as usize;
                 target.put(from, &buf[part]);
             }
-            // What was read to its end is not read again.
+            // The reader has passed these pieces.
             stream.pieces.retain(|piece| piece.end > range.end || piece.end <= range.start);
             return Found::All;
         }
@@ -192,7 +192,7 @@ impl Ahead {
 }
 
 impl Stream {
-    /// The first read of what may become a stream.
+    /// Starts a possible stream with its first read.
     fn new(unit: &Unit, seen: u64) -> Stream {
         Stream {
             request: (unit.from.shard, unit.from.request),
@@ -209,7 +209,7 @@ impl Stream {
         }
     }
 
-    /// Takes in a unit that begins where the stream ends.
+    /// Adds a unit that begins at the stream's end.
     fn go_on(&mut self, unit: &Unit, seen: u64) {
         let request = (unit.from.shard, unit.from.request);
         let same = self.request == request && unit.from.part > 0;
@@ -217,20 +217,20 @@ impl Stream {
             self.len += unit.len;
         } else {
             self.len = unit.len;
-            // Without the answer to the last one: a reader that looks ahead by itself.
+            // Sent before the last answer: the reader has several requests in flight.
             self.in_a_row = if self.answered { self.in_a_row + 1 } else { 0 };
             if self.in_a_row == 0 {
                 (self.window, self.upto) = (0, 0);
                 self.pieces.clear();
             }
         }
-        // What lies behind is not read again.
+        // The reader has passed these pieces.
         self.pieces.retain(|piece| piece.end > unit.offset);
         (self.request, self.unit, self.seen) = (request, unit.offset, seen);
         (self.end, self.answered) = (unit.offset + unit.len, false);
     }
 
-    /// What to read ahead now, with windows of `most` bytes at most.
+    /// The range to read ahead now, with windows of at most `most` bytes.
     fn wanted(&mut self, most: u64) -> Option<Range<u64>> {
         if self.in_a_row < IN_A_ROW || !self.waited || self.len >= most {
             return None;
@@ -247,11 +247,13 @@ impl Stream {
 }
 
 impl Shard {
-    /// Looks at a read that has come in, and reads ahead of it if that is worth it.
+    /// Records a new read, and reads ahead if that pays off.
     pub(crate) fn read_ahead_of(&self, unit: &Unit) {
         let bounds = &self.engine.setup.bounds;
-        let is_read = matches!(unit.action, Action::Read(_)) && unit.class == Class::Foreground;
-        if !is_read || bounds.ahead_bytes == 0 || self.engine.setup.check_reads {
+        if unit.class != Class::Foreground
+            || bounds.ahead_bytes == 0
+            || self.engine.setup.check_reads
+        {
             return;
         }
         let ahead = &self.ahead;
@@ -264,7 +266,7 @@ impl Shard {
         } else if streams.len() < bounds.ahead_streams {
             streams.push(Stream::new(unit, seen));
         } else {
-            // The one that was not seen for longest; one that is read ahead of comes last.
+            // Replaces the stream that was not seen for longest; streams with read-ahead come last.
             let loyal = |s: &Stream| s.in_a_row >= IN_A_ROW && seen - s.seen < LOYALTY;
             let oldest = streams.iter_mut().min_by_key(|stream| (loyal(stream), stream.seen));
             if let Some(oldest) = oldest {
@@ -278,7 +280,7 @@ impl Shard {
     fn extend(&self, stream: &mut Stream) {
         let ahead = &self.ahead;
         let Some(range) = stream.wanted(self.engine.setup.bounds.ahead_bytes) else { return };
-        // One region is one shard's.
+        // A region belongs to one shard.
         let region = self.engine.setup.geometry.region_bytes();
         let border = (stream.end.saturating_sub(1) / region + 1) * region;
         let end = range.end.min(border).min(self.engine.setup.geometry.capacity());
@@ -296,7 +298,7 @@ impl Shard {
         }
     }
 
-    /// Queues what is to be read ahead, behind the read that asked for it.
+    /// Queues the read-ahead behind the read that triggered it.
     pub(crate) fn line_up_ahead(&self) {
         if self.ahead.outbox.borrow().is_empty() {
             return;
@@ -319,15 +321,15 @@ impl Shard {
         let mut bufs = self.requests.list();
         bufs.push(self.engine.pool.take(range.1 as usize));
         let whole = op.read_as_it_is(range, &mut bufs).await;
-        // Where a member did not answer there are others, or none.
+        // Buffers may have stayed with a hung member.
         let buf = bufs.pop().filter(|buf| whole && buf.len() as u64 == range.1);
         bufs.clear();
         self.requests.keep(bufs);
         self.ahead.end(number, buf);
     }
 
-    /// Fills the buffers with what was read ahead, if that is all of the range; waits for what is
-    /// on its way.
+    /// Fills the buffers from read-ahead if that covers the range; waits for pieces that are being
+    /// read.
     pub(crate) async fn copy_read_ahead(
         &self,
         (offset, len): (u64, u64),

@@ -1,8 +1,8 @@
 //! The rules for the numbers of a superblock by itself.
 //!
-//! Owns what is refused, and why. Those marked K are the kernel's (`super_1_load`,
-//! `super_1_validate` in Linux 6.1); the others keep later arithmetic from overflowing. Never looks
-//! at the device or at other members: see [`crate::md::ByteMap::of`] and `array`.
+//! Owns the refused values and their reasons. Rules marked K are the kernel's (`super_1_load`,
+//! `super_1_validate` in Linux 6.1); the others keep later arithmetic from overflowing. Never
+//! inspects the device or other members: see [`crate::md::ByteMap::of`] and `metadata`.
 
 use super::super::SECTOR;
 use super::super::feature::Features;
@@ -12,6 +12,11 @@ use super::{MAX_DEVICES, Magic, RAID35_LEVEL, STRUCTURE, Superblock, Version, at
 /// 2⁵³ sectors are 2⁶² bytes: up to there every place on a member, and every sum of two, is a `u64`
 /// of bytes.
 const MOST_SECTORS: u64 = 1 << 53;
+/// No array lives to see so many events: whoever counts on from more would begin anew at 0.
+pub const EVENTS_MOST: u64 = u64::MAX >> 1;
+/// More events than one session can count. An array with fewer left is not written: the superblock
+/// of an event above [`EVENTS_MOST`] would be refused on every member.
+pub const EVENTS_ROOM: u64 = 1 << 32;
 /// The smallest `data_size` a kernel accepts.
 const LEAST_DATA_SECTORS: u64 = 10;
 

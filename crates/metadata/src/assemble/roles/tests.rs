@@ -1,12 +1,12 @@
-//! Judgements on small tables of roles, each a story of who failed when.
+//! Judgements on small tables of roles, each a sequence of failures.
 
 use layout::md::superblock::{BadBlockLog, CLEAN, Device, Magic, Reshape};
 use layout::md::{Name, Timestamp, Uuid};
 
 use super::*;
 
-/// A superblock of member `number` of a three-slot array, with this count and this table:
-/// a digit is a slot, `F` faulty, `-` nobody.
+/// A superblock of member `number` of a three-slot array, with this count and this table: a digit
+/// is a slot, `F` faulty, `-` empty.
 fn superblock(number: u32, events: u64, table: &str) -> Superblock {
     let role = |entry: char| match entry {
         'F' => Role::Faulty,
@@ -79,7 +79,7 @@ fn two_sides_that_gave_each_other_up_are_two_histories() {
     assert_eq!(divergence, Divergence { ours: vec![0], theirs: vec![1, 2] });
     let divergence = verdict(&[(1, 9, "-1F"), (0, 9, "0FF")]).unwrap_err();
     assert_eq!((divergence.ours.len(), divergence.theirs.len()), (1, 1));
-    // One event apart, and listed by the freshest: but it had given the freshest up.
+    // One event apart, and listed by the freshest: but it had removed the freshest.
     let divergence = verdict(&[(1, 12, "012"), (0, 11, "0FF")]).unwrap_err();
     assert_eq!(divergence, Divergence { ours: vec![0], theirs: vec![1] });
 }
@@ -89,14 +89,14 @@ fn a_member_that_failed_later_knew_of_earlier_failures_without_a_history_of_its_
     // 2 failed, then 1, which had seen 2 fail; 0 is left.
     let members = [(0, 20, "0FF"), (1, 14, "01F"), (2, 9, "012")];
     assert_eq!(verdict(&members).unwrap(), [active(0), GIVEN_UP, GIVEN_UP]);
-    // All first members were replaced, one after the other; one of them turns up again.
+    // All first members were replaced, one after the other; one of them appears again.
     let members = [(3, 40, "FFF012"), (4, 40, "FFF012"), (5, 40, "FFF012"), (1, 7, "012---")];
     assert_eq!(verdict(&members).unwrap()[3], GIVEN_UP);
 }
 
 #[test]
 fn a_member_that_just_came_back_does_not_turn_the_others_into_another_history() {
-    // Member 2 was taken back as a member in rebuild; only its own superblock was written.
+    // Member 2 returned as a member in rebuild; only its own superblock was written.
     let mut back = superblock(2, 10, "012");
     back.features = Features::RECOVERY_OFFSET;
     let others = [superblock(0, 9, "01F"), superblock(1, 9, "01F")];
@@ -108,9 +108,9 @@ fn a_member_that_just_came_back_does_not_turn_the_others_into_another_history() 
 fn spares_may_lag_and_failed_members_are_no_spares() {
     let members = [(0, 20, "012-"), (1, 20, "012-"), (2, 20, "012-"), (3, 4, "012-")];
     assert_eq!(verdict(&members).unwrap()[3], Standing::Spare);
-    // It held slot 2 once and was removed: its number is free, its own table says otherwise.
+    // It held slot 2 once and was removed: its number is free, but its own table lists it.
     assert_eq!(verdict(&[(0, 20, "01--2"), (1, 20, "01--2"), (2, 9, "012")]).unwrap()[2], GIVEN_UP);
-    // A spare that was given a slot in the very last record.
+    // A spare that was assigned to a slot in the very last commit.
     assert_eq!(verdict(&[(0, 20, "01F2"), (3, 19, "012-")]).unwrap()[1], active(2));
 }
 
@@ -129,15 +129,15 @@ fn a_number_belongs_to_whoever_has_it_last() {
     assert_eq!(elsewhere[1], Standing::Stale(Lapse::Elsewhere(2)));
 }
 
-/// One fails and is re-added, then the other does, and then the third is away: the one that was
-/// re-added goes on alone, and the other is stale, not another history.
+/// One member fails and is re-added, then the other one fails, and then the third is away. The
+/// re-added one goes on alone, and the other one is stale, not a split brain.
 #[test]
 fn a_third_that_both_list_as_active_tells_a_return_from_a_divergence() {
     let stale = [active(0), GIVEN_UP];
     assert_eq!(verdict(&[(0, 9, "0F2"), (1, 5, "F12")]).unwrap(), stale);
-    // Each without the third, too: two histories.
+    // Each without the third, too: split brain.
     assert!(verdict(&[(0, 9, "0FF"), (1, 5, "F1F")]).is_err());
-    // It is here, and sides with one of them: as before.
+    // It is here, and supports one of them: as before.
     assert!(verdict(&[(0, 9, "0F2"), (1, 5, "F12"), (2, 9, "0F2")]).is_ok());
 }
 
@@ -155,14 +155,14 @@ fn a_spare_is_not_taken_for_the_disk_that_has_its_number_now() {
 fn a_member_that_is_here_and_saw_both_proves_the_order() {
     let members = [(0, 12, "0FF"), (1, 5, "F12"), (2, 9, "0F2")];
     assert_eq!(verdict(&members).unwrap(), [active(0), GIVEN_UP, GIVEN_UP]);
-    // Nobody is left who could tell.
+    // No member is left to prove the order.
     assert!(verdict(&members[..2]).is_err());
-    // The third sides with one of them only.
+    // The third supports one of them only.
     assert!(verdict(&[(0, 12, "0FF"), (1, 5, "F12"), (2, 5, "F12")]).is_err());
     assert!(verdict(&[(0, 12, "0FF"), (1, 5, "F1F"), (2, 9, "0F2")]).is_err());
 }
 
-/// A member of a mirror of three, and which writes it holds.
+/// A member of a mirror of three, with its writes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Copy {
     events: u64,
@@ -170,10 +170,10 @@ struct Copy {
     writes: u32,
 }
 
-/// All lives of such a mirror, a few starts long: whoever is there, as far as the engine lets them,
-/// goes on without the others, writes, and then perhaps takes back who was stale. The verdict never
-/// lets a member read that lacks a write of another that is there, and whose it is not; it does not
-/// depend on the order; and where one of all three holds all that was written, it is found.
+/// All histories of such a mirror over a few starts. The present members, as far as the engine
+/// starts them, go on without the others, write, and perhaps re-add stale ones. The verdict never
+/// activates a member that lacks a write of another present one. It does not depend on the order.
+/// If one of all three has every write, it is chosen.
 #[test]
 fn no_life_of_a_mirror_of_three_is_judged_wrong() {
     let first = Copy { events: 1, table: [true; 3], writes: 0 };
@@ -203,7 +203,7 @@ fn no_life_of_a_mirror_of_three_is_judged_wrong() {
     assert!(judged > 10_000, "{judged}");
 }
 
-/// The freshest of those that are there, and who is up with it; checked against what they hold.
+/// The freshest of the present members, and the active ones; checked against their writes.
 fn judge_copies(
     state: &[Copy; 3],
     there: &[usize],
@@ -233,7 +233,7 @@ fn judge_copies(
         other.reverse();
         assert_eq!(seen(&other), verdict, "the order decides");
     }
-    // One of them holds all that any of them does, or there are two histories.
+    // One of them has every write of all, or there is a split brain.
     let union = there.iter().fold(0, |writes, &n| writes | state[n].writes);
     let holds_all = |n: &&usize| state[**n].writes == union;
     let whole: Vec<usize> = there.iter().filter(holds_all).copied().collect();

@@ -1,8 +1,8 @@
-//! Arrays of kinds that are not run, or only read, or that do not say what they are.
+//! Arrays of kinds that are not run, or read only, or incompletely described.
 
 use super::*;
 
-/// What there is to remark on a member when it is looked at.
+/// The remarks about a member at examination.
 fn remarks(rig: &Rig, disk: usize) -> String {
     let clock: Rc<dyn Clock> = Rc::new(crate::test_disk::Still);
     let found = complete(crate::examine::examine(&*rig.disks[disk], &clock)).unwrap().unwrap();
@@ -18,7 +18,7 @@ fn what_is_kept_for_others_is_remarked_on() {
         superblock.device.flags = 3;
     });
     says(&remarks(&rig, 1), &["6.19", "blocks of 4096 bytes", "write-mostly", "failfast"]);
-    // A reshape says from where to where.
+    // A reshape reports its old and new shape.
     rig.edit(0, |superblock| {
         superblock.features = superblock.features.with(Features::RESHAPE);
         (superblock.raid_disks, superblock.reshape.delta_disks) = (4, 1);

@@ -1,8 +1,8 @@
 //! The client's handshake.
 //!
 //! Asks for extended headers, else structured replies; then for `base:allocation`; then GO with
-//! block sizes. What the server does not know it refuses, and goes on. Never sends EXPORT_NAME: a
-//! server without GO is too old to be a member.
+//! block sizes. A server refuses options that it lacks, and the handshake continues. Never sends
+//! EXPORT_NAME: a server without GO is too old to be a member.
 
 use std::fmt;
 use std::rc::Rc;
@@ -28,9 +28,9 @@ pub enum ConnectError {
     Vanished(std::io::Error),
     /// The server does not speak as the protocol says.
     Misbehaved(&'static str),
-    /// The server refuses; its number for that (see [`answer`]) and what it says.
+    /// The server refuses; its error number (see [`answer`]) and its message.
     Refused(u32, String),
-    /// The server lacks what a disk needs.
+    /// The server lacks a feature that a disk needs.
     Unfit(&'static str),
 }
 
@@ -133,7 +133,7 @@ impl Remote {
     }
 }
 
-/// What is done with the replies before the last one: their kind, and their data.
+/// Handles the replies before the last one: their kind, and their data.
 type Take<'a> = dyn FnMut(u32, &[u8]) -> Result<(), Malformed> + 'a;
 
 /// Sends an option; calls `each` with every reply before the last. Success if the last one is an

@@ -1,7 +1,7 @@
 //! The connection of a remote disk: requests out, answers in.
 //!
-//! One future that the host drives. Owns the stream and the framing; what an answer means for an
-//! operation is decided in `pieces`. Data is read straight into the buffers of its operation.
+//! One future that the host drives. Owns the stream and the framing; `pieces` interprets answers.
+//! Data is read straight into the buffers of its operation.
 
 use std::future::Future;
 use std::io::ErrorKind;
@@ -20,7 +20,7 @@ use crate::nbd::wire::{Fault, Reader, Request, Style, chunk, command};
 
 /// Room for answers not taken apart yet.
 const INBOX_BYTES: usize = 64 << 10;
-/// Data that misses at least so many bytes is read straight into its buffer.
+/// Data that lacks at least this many bytes is read straight into its buffer.
 const DIRECT_BYTES: u64 = 16 << 10;
 /// Longest error or hole chunk: numbers, and a message.
 const MAX_SMALL_BYTES: u64 = 4096 + 64;
@@ -42,7 +42,7 @@ pub struct Link {
     leaving: bool,
 }
 
-/// What the next bytes are.
+/// The meaning of the next bytes.
 #[derive(Clone, Copy)]
 enum Expect {
     Header,

@@ -1,7 +1,7 @@
-//! Operations under way, and the requests they were cut into.
+//! Operations in flight, and the requests they were cut into.
 //!
 //! Owns the buffers of every operation until the server has answered all its pieces, or is gone. A
-//! cookie names a piece (slot and generation); one that names none is the server's fault.
+//! cookie names a piece (slot and generation); an unknown cookie is a violation by the server.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub(super) struct Pieces {
     remote: Remote,
     pool: Pool,
     operations: Vec<Option<Operation>>,
-    /// Operations with pieces to be sent, in order of arrival.
+    /// Operations with unsent pieces, in order of arrival.
     queue: VecDeque<usize>,
     slots: Vec<Slot>,
     vacant: Vec<u32>,
@@ -47,7 +47,7 @@ struct Operation {
     pending: usize,
     /// The last piece is cut.
     whole: bool,
-    /// All is written; a flush stands in for the FUA that the server does not have.
+    /// All data is written; a flush replaces the FUA that the server lacks.
     flushing: bool,
     result: Result<()>,
 }
@@ -64,17 +64,17 @@ struct Piece {
     at: u64,
     /// Bytes of it.
     len: u64,
-    /// What came of a read, in order.
+    /// Results of a read, in order.
     covered: Vec<Range<u64>>,
-    /// Bytes told of by a block status.
+    /// Bytes covered by a block status.
     told: u64,
     failed: bool,
 }
 
-/// An operation that is over: its ticket, and what to finish it with.
+/// A finished operation: its ticket and its result.
 pub(super) type Finished = (Ticket, Work, Result<()>);
 
-/// What the server did wrong.
+/// A violation by the server.
 pub(super) type Wrong = &'static str;
 
 impl Pieces {
@@ -156,7 +156,7 @@ impl Pieces {
         }
         operation.cut += len;
         operation.pending += 1;
-        // A status may end anywhere: what follows is asked for by another operation.
+        // A status may end anywhere: another operation asks for the rest.
         let status = command == command::BLOCK_STATUS;
         operation.whole = operation.cut == total || status;
         if operation.whole {
@@ -262,7 +262,7 @@ impl Pieces {
             _ if len == 0 => {}
             Some(last) if last.kind == kind => last.len += len,
             _ if full => {
-                // Enough is known; what follows must not be taken for what is dropped here.
+                // The rest is dropped; later extents must not be appended behind the gap.
                 let piece = self.piece(cookie)?;
                 piece.told = piece.len;
             }
@@ -314,7 +314,7 @@ impl Pieces {
         let operation = self.operations[index].as_mut().ok_or("a piece of nothing")?;
         operation.pending -= 1;
         if operation.result.is_err() && !operation.whole {
-            // What failed in part is not sent to its end.
+            // A partly failed operation sends no further pieces.
             operation.whole = true;
             self.queue.retain(|queued| *queued != index);
         }

@@ -1,9 +1,8 @@
 //! Bytes from the client, cut into requests and payloads.
 //!
 //! Requests are parsed out of one receive buffer, many to a read. A payload begins in the receive
-//! buffer and is copied from there; what is still missing is read straight into its own buffer if
-//! it is long. That buffer grows with the payload: nothing is allocated for bytes that a client
-//! only announces.
+//! buffer and is copied from there; a long remainder is read straight into its own buffer. That
+//! buffer grows with the payload: announced bytes alone allocate nothing.
 //!
 //! Owns the framing: after every request, also a refused one, the next header is found where it
 //! belongs.
@@ -20,9 +19,9 @@ use crate::nbd::wire::{Fault, Request, Style, command, command_flag};
 
 /// Room for bytes not taken apart yet.
 const INBOX_BYTES: usize = 64 << 10;
-/// A payload that misses at least so many bytes is read straight into its buffer.
+/// A payload that lacks at least this many bytes is read straight into its buffer.
 const DIRECT_BYTES: usize = 16 << 10;
-/// What a BLOCK_STATUS may keep in memory.
+/// Memory for the answer to a BLOCK_STATUS.
 const STATUS_BYTES: u64 = (MAX_EXTENTS * size_of::<io::Extent>()) as u64;
 /// Longest payload of a BLOCK_STATUS: a length, and the contexts asked for.
 const MAX_STATUS_PAYLOAD: u64 = 8 + 4 * MAX_QUERIES as u64;
@@ -83,7 +82,7 @@ impl Payload {
         })
     }
 
-    /// Copies as much as there is of it in `from`; tells how much.
+    /// Copies the available part from `from`; returns its length.
     fn fill(&mut self, mut from: &[u8], pool: &Pool) -> usize {
         let before = self.filled;
         while !from.is_empty() && self.missing() > 0 {
@@ -97,7 +96,7 @@ impl Payload {
     }
 }
 
-/// What the next bytes are.
+/// The meaning of the next bytes.
 enum Expect {
     Header,
     Payload {
@@ -113,13 +112,13 @@ enum Expect {
     },
 }
 
-/// What was found in the inbox.
+/// An item found in the inbox.
 pub(super) enum Item {
     /// No whole request; or no room for it.
     Nothing,
     /// A whole request.
     Request(Request, Option<Payload>),
-    /// A request whose payload was dropped; it keeps no bytes in use.
+    /// A request whose payload was dropped; it holds no memory.
     Refused(Request, Fault, &'static str),
     /// Bytes that make no sense: the framing is lost.
     Garbage(&'static str),
@@ -133,8 +132,7 @@ impl Inbox {
         Inbox { style, bytes, start: 0, end: 0, expect, held_up: false, begun: 0, pool }
     }
 
-    /// How much has come of a request whose payload is not complete, and the number of that
-    /// request.
+    /// The received bytes of a request with an incomplete payload, and the number of that request.
     pub(super) fn half_sent(&self) -> Option<(u64, u64)> {
         match &self.expect {
             Expect::Header => None,
@@ -213,7 +211,7 @@ impl Inbox {
         }
     }
 
-    /// Takes a header; gives what there is to say about it already, if anything.
+    /// Takes a header; returns an immediate result, if any.
     fn take_header(&mut self, account: &mut Account, waker: &Waker) -> Option<Item> {
         let bytes = &self.bytes[self.start..self.end];
         let header = Request::header_bytes(self.style);
@@ -250,14 +248,14 @@ impl Inbox {
         None
     }
 
-    /// With extended headers a flag tells of a payload. A write has one even without the flag:
-    /// QEMU's client (seen in 10.0) leaves it out, and its server lets that pass.
+    /// With extended headers a flag announces a payload. A write has one even without the flag:
+    /// QEMU's client (seen in 10.0) omits it, and its server accepts that.
     fn has_payload(&self, request: &Request) -> bool {
         let flagged = request.flags & command_flag::PAYLOAD_LENGTH != 0;
         request.command == command::WRITE || self.style == Style::Extended && flagged
     }
 
-    /// What a request keeps in memory.
+    /// Memory held by a request.
     pub(super) fn bytes_of(&self, request: &Request) -> u64 {
         match request.command {
             command::READ if request.length <= u64::from(MAX_PAYLOAD) => request.length,

@@ -1,4 +1,4 @@
-//! One request: is it right, what does it do, how did it go.
+//! One request: its validity, its execution, its result.
 //!
 //! Owns the rules of each command, the error numbers, and the steps of those commands whose ranges
 //! have no limit: they are cut at multiples of a step, never shortened.
@@ -42,8 +42,7 @@ impl Wanted {
 
 type Refusal = (Fault, &'static str);
 
-/// What the request is about, if it is right: the command's flags, its range, the rules of the
-/// protocol.
+/// Parses a valid request: the command's flags, its range, the rules of the protocol.
 pub(super) fn check(
     request: &Request,
     payload: &Option<Payload>,
@@ -110,7 +109,7 @@ fn check_flags(request: &Request, terms: &Terms) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The payload of BLOCK_STATUS: a length, and the contexts that the client wants to hear about.
+/// The payload of BLOCK_STATUS: a length, and the contexts that the client asks for.
 fn chosen_contexts(payload: &[u8], all: &[MetaContext]) -> Result<(u64, Wanted), Refusal> {
     let malformed = (Fault::Invalid, "the payload is malformed");
     let mut reader = Reader::new(payload);
@@ -128,8 +127,8 @@ fn chosen_contexts(payload: &[u8], all: &[MetaContext]) -> Result<(u64, Wanted),
     if wanted == 0 { Err(malformed) } else { Ok((len, Wanted(wanted))) }
 }
 
-/// The error number for the client, a sentence, and the offset where it is known. The sentence
-/// names no disk: clients need not know what an export is made of.
+/// The error number for the client, a sentence, and the offset if known. The sentence names no
+/// disk: clients need not know the members.
 pub(super) fn fault_of(error: &Error, request: &Request) -> (Fault, &'static str, Option<u64>) {
     let fast =
         request.command == command::WRITE_ZEROES && request.flags & command_flag::FAST_ZERO != 0;
@@ -148,10 +147,10 @@ pub(super) fn fault_of(error: &Error, request: &Request) -> (Fault, &'static str
     }
 }
 
-/// A request under way.
+/// A request in flight.
 pub(super) struct Running {
     pub(super) request: Request,
-    /// What it keeps in memory, for the connection's limit.
+    /// Memory that it holds, for the connection's limit.
     pub(super) bytes: u64,
     answer: Option<Answer>,
     task: Task,
@@ -221,7 +220,8 @@ impl Running {
         Running { request, bytes, answer: None, task }
     }
 
-    /// Goes on as far as the disk has answered. `gone` means that nobody waits for the result.
+    /// Continues as far as the disk has answered. `gone`: the client no longer waits for the
+    /// result.
     pub(super) fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -301,8 +301,8 @@ fn status_step(next: u64, end: u64) -> Op {
     Op::new(next, Work::Extents { len, found: Vec::new() })
 }
 
-/// Appends what was found within `len` bytes, neighbours of one kind as one. Tells how many bytes
-/// were taken, and whether that is all that was found: no more than `most` extents are kept.
+/// Appends the extents within `len` bytes and joins neighbours of one kind. Returns the bytes
+/// taken, and whether those are all: at most `most` extents are kept.
 fn gather(extents: &mut Vec<Extent>, found: &[Extent], len: u64, most: usize) -> (u64, bool) {
     let mut told = 0;
     for extent in found {

@@ -1,6 +1,6 @@
 //! Sessions under random schedules: bytes arrive in pieces, the client reads slowly, the disk
-//! answers late and in any order. The session is polled only when it was woken, as an executor
-//! does, and after every poll its own state is compared with what it waits for.
+//! answers late and in any order. The session is polled only after a wake, as by an executor, and
+//! after every poll its state is compared with the events that it waits for.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -118,7 +118,7 @@ impl Stream for End {
     }
 }
 
-/// A disk that answers when told; at once if `prompt`.
+/// A disk that answers on command; at once if `prompt`.
 struct SlowDisk {
     inner: MemDisk,
     prompt: bool,
@@ -158,8 +158,8 @@ impl Wake for Woken {
 }
 
 const DISK_BYTES: u64 = 16 << 20;
-/// One schedule may need so many polls for each event: a session polls again by itself after
-/// [`TURNS`] turns, or when a bite is full.
+/// Polls allowed for each event of a schedule: a session polls again by itself after [`TURNS`]
+/// turns, or when a bite is full.
 const POLLS_PER_EVENT: usize = 64;
 
 /// One session, its client and its disk.
@@ -203,7 +203,7 @@ impl Stand {
         }
     }
 
-    /// What holds whenever the session sleeps.
+    /// Invariants while the session sleeps.
     fn check(&self) {
         let Stand { session, wire, .. } = self;
         if session.wants_bytes() {

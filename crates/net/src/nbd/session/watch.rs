@@ -1,9 +1,8 @@
 //! Clients that stop in the middle of something.
 //!
-//! Owns one alarm for a connection, set only while there is something to watch: a request that has
-//! been sent by half, or answers that are not taken. When it rings, what has moved since it was set
-//! decides. So a client that stalls is found after one [`STALL_TIME`] at least and two at most, and
-//! a busy one costs one alarm in that time.
+//! Owns one alarm for a connection, set only while there is something to watch: a partly received
+//! request, or unread answers. When it fires, the progress since it was set decides. So a stalled
+//! client is found after one to two [`STALL_TIME`]s, and a busy one costs one alarm in that time.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,7 +16,7 @@ use crate::nbd::limits::{STALL_BYTES, STALL_TIME};
 pub(super) struct Watch {
     alarm: Option<Completion<()>>,
     due: Time,
-    /// What was seen when the alarm was set: the half-sent request's number and bytes.
+    /// The state when the alarm was set: the partial request's number and bytes.
     half_sent: Option<(u64, u64)>,
     /// Bytes of answers sent, if any waited.
     unsent: Option<u64>,

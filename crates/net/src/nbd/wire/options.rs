@@ -1,4 +1,4 @@
-//! What options and their answers carry.
+//! Payloads of options and their answers.
 
 use super::{EXPORT_NAME_ZEROES, Malformed, Reader, info};
 

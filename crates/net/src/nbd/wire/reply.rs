@@ -1,8 +1,8 @@
 //! Replies of the transmission phase, in all three styles.
 //!
-//! A reply is written for one [`Request`]; what the style allows decides its form. With structured
-//! replies everything goes out as chunks: a simple reply is never right for a READ, and chunks
-//! carry a message for people.
+//! A reply is written for one [`Request`]; the agreed style decides its form. With structured
+//! replies everything is sent as chunks: a simple reply is never valid for a READ, and chunks carry
+//! a message for people.
 
 use super::{
     EXTENDED_REPLY_MAGIC, Fault, MAX_STRING_BYTES, Malformed, Reader, Request, SIMPLE_REPLY_MAGIC,
@@ -16,7 +16,7 @@ pub const STRUCTURED_BYTES: usize = 20;
 /// Bytes of an extended chunk's header.
 pub const EXTENDED_BYTES: usize = 32;
 
-/// Appends a reply that has nothing but success to tell.
+/// Appends a reply with success only.
 pub fn success(out: &mut Vec<u8>, style: Style, request: &Request) {
     match style {
         Style::Simple => simple(out, 0, request.cookie),
@@ -24,7 +24,7 @@ pub fn success(out: &mut Vec<u8>, style: Style, request: &Request) {
     }
 }
 
-/// Appends a reply that tells of an error; `message` is for people, `at` the offset where known.
+/// Appends an error reply; `message` is for people, `at` the offset if known.
 pub fn error(
     out: &mut Vec<u8>,
     style: Style,
@@ -52,8 +52,8 @@ pub fn error(
     }
 }
 
-/// Appends what comes before `length` bytes of read data, which the caller sends after it. The
-/// reply is complete with them, so the data must be there already.
+/// Appends the header of `length` bytes of read data, which the caller sends after it. The reply is
+/// complete with them, so the data must be available.
 pub fn data(out: &mut Vec<u8>, style: Style, request: &Request, length: usize) {
     match style {
         Style::Simple => simple(out, 0, request.cookie),
@@ -137,7 +137,7 @@ fn head(out: &mut Vec<u8>, style: Style, request: &Request, flags: u16, kind: u1
 pub struct ReplyHeader {
     /// Which request it answers.
     pub cookie: u64,
-    /// What it is.
+    /// The kind of the reply.
     pub form: Form,
 }
 
@@ -171,7 +171,7 @@ impl ReplyHeader {
         }
     }
 
-    /// Takes a header apart; `None` if `bytes` do not hold all of it yet. Also tells its length.
+    /// Parses a header; `None` if `bytes` do not hold all of it yet. Also returns its length.
     ///
     /// # Errors
     /// `Magic`.

@@ -1,4 +1,4 @@
-//! Every input of the tables, and what must hold of what comes out.
+//! Every input of the tables, and the properties of the results.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn lists<T: Copy>(of: &[T], len: usize, each: &mut impl FnMut(&[T])) {
     }
 }
 
-/// True if this copy has lost nothing that another has.
+/// True if this copy has lost no write that another one has.
 fn is_newest(copy: usize, all: &[Option<u32>]) -> bool {
     let own = all[copy].expect("only known generations name a copy");
     all.iter().all(|other| own.wrapping_sub(other.expect("known")) <= APART_MAX)

@@ -20,14 +20,14 @@ impl Fixture {
         Piece::new(start, self.pool.copy_of(bytes).freeze(), Rc::new(memory))
     }
 
-    /// Puts `len` times `fill` in, in spans of 100 bytes.
+    /// Adds `len` bytes of `fill`, in spans of 100 bytes.
     fn put(&mut self, start: u64, len: usize, fill: u8) -> bool {
         let piece = self.piece(start, &vec![fill; len]);
         let span = start / 100 * 100;
         self.held.put(span..span + 100, piece, Time(start))
     }
 
-    /// What a reader sees of a range over members that hold zeros.
+    /// A reader's view of a range over members full of zeros.
     fn read(&self, range: Range<u64>) -> Vec<u8> {
         let mut bytes = vec![0; (range.end - range.start) as usize];
         let mut pieces = Vec::new();
@@ -156,7 +156,7 @@ fn any_order_of_writes_and_write_outs_reads_as_an_array_does() {
             }
             2 => queue.extend(map.held.freeze(at / 100 * 100).map(|(name, _)| name)),
             _ if !queue.is_empty() => {
-                // Of one span in order, of different spans in any.
+                // In order within a span, in any order between spans.
                 let pick = queue[below(queue.len() as u64) as usize];
                 let first = queue.iter().position(|name| name.span == pick.span);
                 let name = queue.remove(first.expect("picked from there"));

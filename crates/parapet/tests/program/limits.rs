@@ -1,0 +1,182 @@
+//! The table of limits is that of the code, each limit has its test, and the program refuses what
+//! is beyond with a usage error before it touches a disk.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use layout::private::log::Form;
+use layout::{geometry, md, private};
+use net::nbd::limits as nbd;
+use net::nbd::wire::MAX_STRING_BYTES;
+
+use crate::world::World;
+
+/// The most threads of a server: the program says so in its help.
+const MAX_THREADS: u64 = 256;
+
+/// The bits of md's largest bitmap.
+const MOST_BITS: u64 = 8 * (md::bitmap::MOST_SPACE_BYTES - md::bitmap::HEADER_BYTES);
+
+/// Name and value of every limit in `docs/limits.md`, in its order.
+#[rustfmt::skip]
+const LIMITS: &[(&str, Option<u64>)] = &[
+    ("`layout::MAX_SLOTS`", Some(layout::MAX_SLOTS as u64)),
+    ("`layout::MAX_SLOTS`", Some(layout::MAX_SLOTS as u64)),
+    ("`layout::private::log::Form::Narrow`", Some(Form::Narrow.indices() as u64)),
+    ("`layout::private::log::Form::Wide`", Some(Form::Wide.indices() as u64)),
+    ("`layout::geometry::MAX_ORDER`", Some(geometry::MAX_ORDER as u64)),
+    ("`layout::md::superblock::MAX_DEVICES`", Some(md::superblock::MAX_DEVICES as u64)),
+    ("`layout::md::ppl::MOST_SLOTS`", Some(md::ppl::MOST_SLOTS as u64)),
+    ("`layout::md::ppl::MOST_ENTRIES`", Some(md::ppl::MOST_ENTRIES as u64)),
+    ("`layout::geometry::MIN_CHUNK_BYTES`", Some(geometry::MIN_CHUNK_BYTES)),
+    ("`layout::geometry::MAX_CHUNK_BYTES`", Some(geometry::MAX_CHUNK_BYTES)),
+    ("`metadata::MOST_BLOCK_BYTES`", Some(metadata::MOST_BLOCK_BYTES as u64)),
+    ("`layout::md::bitmap::MOST_SPACE_BYTES`", Some(md::bitmap::MOST_SPACE_BYTES)),
+    ("`layout::md::bitmap::MOST_SPACE_BYTES`", Some(MOST_BITS)),
+    ("`layout::md::badblocks::MOST_ENTRIES`", Some(md::badblocks::MOST_ENTRIES as u64)),
+    ("`layout::private::bad::MOST_RANGES`", Some(private::bad::MOST_RANGES as u64)),
+    ("`layout::md::superblock::EVENTS_MOST`", Some(md::superblock::EVENTS_MOST)),
+    ("`layout::md::superblock::EVENTS_ROOM`", Some(md::superblock::EVENTS_ROOM)),
+    ("`layout::md::NAME_BYTES`", Some(md::NAME_BYTES as u64)),
+    ("`layout::md::NAME_BYTES`", Some(md::NAME_BYTES as u64)),
+    ("`Assembly::most_shards`", None),
+    ("`--threads`", Some(MAX_THREADS)),
+    ("`net::nbd::wire::MAX_STRING_BYTES`", Some(MAX_STRING_BYTES as u64)),
+    ("`net::nbd::wire::MAX_STRING_BYTES`", Some(MAX_STRING_BYTES as u64)),
+    ("`net::nbd::limits::MAX_PAYLOAD`", Some(nbd::MAX_PAYLOAD as u64)),
+    ("`net::nbd::limits::MAX_DRAIN`", Some(nbd::MAX_DRAIN)),
+    ("`net::nbd::limits::MAX_REQUESTS`", Some(nbd::MAX_REQUESTS as u64)),
+    ("`net::nbd::limits::MAX_REQUEST_BYTES`", Some(nbd::MAX_REQUEST_BYTES)),
+    ("`net::nbd::limits::MAX_CONNECTIONS`", Some(nbd::MAX_CONNECTIONS as u64)),
+    ("`net::nbd::limits::MAX_HANDSHAKES`", Some(nbd::MAX_HANDSHAKES as u64)),
+    ("`net::nbd::limits::MAX_OPTIONS`", Some(nbd::MAX_OPTIONS as u64)),
+    ("`net::nbd::limits::MAX_OPTION_BYTES`", Some(nbd::MAX_OPTION_BYTES as u64)),
+    ("`net::nbd::limits::MAX_OPTION_DRAIN`", Some(nbd::MAX_OPTION_DRAIN as u64)),
+    ("`net::nbd::limits::MAX_QUERIES`", Some(nbd::MAX_QUERIES as u64)),
+    ("`net::nbd::limits::MAX_EXTENTS`", Some(nbd::MAX_EXTENTS as u64)),
+];
+
+/// Public limits that no user meets: they bound one buffer, one unit of md's log, or one verdict
+/// over generations.
+const INNER: &[&str] =
+    &["BEHIND_MAX", "MAX_BUF_BYTES", "MAX_SECTOR", "MOST_LOG_BYTES", "MOST_PP_BYTES"];
+
+const TEXT: &str = include_str!("../../../../docs/limits.md");
+
+/// The rows of the table: value, constant, test.
+fn rows() -> impl Iterator<Item = (Option<u64>, &'static str, &'static str)> {
+    let lines = TEXT.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
+    let rows = lines.map(|line| line.split(" | ").collect::<Vec<_>>());
+    rows.skip(1).map(|cells| {
+        let [_, value, _, constant, _, test] = cells[..] else { panic!("six cells: {cells:?}") };
+        (value.parse().ok(), constant, test)
+    })
+}
+
+#[test]
+fn the_documented_limits_are_those_of_the_code() {
+    let documented: Vec<_> = rows().map(|(value, constant, _)| (constant, value)).collect();
+    assert_eq!(documented, LIMITS);
+}
+
+/// Every test that the table names is there.
+#[test]
+fn each_limit_has_its_test() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files: BTreeMap<&str, String> = BTreeMap::new();
+    for (_, constant, test) in rows() {
+        let (place, name) = test.trim_matches('`').split_once("::").expect(test);
+        let source = files.entry(place).or_insert_with(|| {
+            let (owner, file) = place.split_once('/').expect(test);
+            let tests = crates.join(owner).join("tests");
+            let paths: Vec<_> = match tests.join(file).is_dir() {
+                true => ["limits.rs", "transmission.rs"].map(|of| tests.join(file).join(of)).into(),
+                false => [tests.join(format!("{file}.rs"))].into(),
+            };
+            paths.iter().filter_map(|path| std::fs::read_to_string(path).ok()).collect()
+        });
+        let found = source.contains(&format!("#[test]\nfn {name}()"));
+        assert!(found, "{constant}: no test {test}");
+    }
+}
+
+/// Every public constant whose name says that it is a limit is in the table.
+#[test]
+fn each_limit_is_in_the_table() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let owners = ["layout", "log", "io", "metadata", "array", "net", "os", "parapet"];
+    let mut folders: Vec<_> = owners.map(|owner| crates.join(owner).join("src")).into();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let source = std::fs::read_to_string(&path).unwrap();
+            let public = source.lines().filter_map(|line| line.trim().strip_prefix("pub const "));
+            for name in public.filter_map(|line| Some(line.split_once(':')?.0)) {
+                let limit = ["MAX", "MOST", "LIMIT"]
+                    .iter()
+                    .any(|word| name.split('_').any(|part| part == *word));
+                let known = INNER.contains(&name) || TEXT.contains(&format!("::{name}`"));
+                let path = path.display();
+                assert!(!limit || known, "{name} of {path}: docs/limits.md does not list it");
+            }
+        }
+    }
+}
+
+#[test]
+fn threads() {
+    let world = World::new();
+    let members = world.create("0", 2, &[]);
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    for threads in [MAX_THREADS - 1, MAX_THREADS] {
+        let threads = threads.to_string();
+        let server = world.serve(&[&["tank", "--threads", &threads], &names[..]].concat());
+        world.qemu_io(&["write -P 5 0 1M", "flush", "read -P 5 0 1M"]);
+        assert_eq!(server.terminate(), 0, "{threads} threads: {}", world.log());
+    }
+    let many = (MAX_THREADS + 1).to_string();
+    let told = world.run(&[&["serve", "tank", "--threads", &many], &names[..]].concat());
+    assert!(told.code == 2 && told.err.contains("257 is not in 1..=256"), "{told:?}");
+}
+
+#[test]
+fn names() {
+    let world = World::new();
+    let create = |name: &str, member: &str| {
+        let flags = ["--level", "0", "--new-files", "16M", "--yes"];
+        world.run(&[&["create", name], &flags[..], &[member, &format!("{member}b")]].concat())
+    };
+    for bytes in [md::NAME_BYTES - 1, md::NAME_BYTES] {
+        let name = "n".repeat(bytes);
+        let member = format!("m{bytes}");
+        assert_eq!(create(&name, &member).code, 0, "{bytes} bytes");
+        let examined = world.json(&["examine", &member]);
+        assert_eq!(examined["disks"][0]["superblocks"][0]["array_name"], name.as_str());
+    }
+    let told = create(&"n".repeat(md::NAME_BYTES + 1), "late");
+    assert!(told.code == 2 && told.err.contains("a name has 1 to 32 characters"), "{told:?}");
+    assert!(!world.path("late").exists(), "nothing is made");
+}
+
+#[test]
+fn export_names() {
+    let world = World::new();
+    let members = world.create("0", 2, &[]);
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let told = |bytes: usize| {
+        let name = "n".repeat(bytes);
+        let server = ["serve", "other", "--export-name", &name];
+        world.run(&[&server[..], &names].concat())
+    };
+    // These pass, and there is no array of this name.
+    for bytes in [MAX_STRING_BYTES - 1, MAX_STRING_BYTES] {
+        let told = told(bytes);
+        assert!(told.code == 5 && told.err.contains("called other"), "{bytes} bytes: {told:?}");
+    }
+    let told = told(MAX_STRING_BYTES + 1);
+    assert!(told.code == 2 && told.err.contains("at most 4096"), "{}", told.err);
+}
