@@ -318,7 +318,7 @@ fn beside_a_disputed_block_nobody_is_named_wrongly() {
     }
 }
 
-/// One row of the table in `docs/faults.md`: how an array is made, and what is written to it after a
+/// One row of the table in `docs/faults.md`: how an array is made, and the write to it after a
 /// member has lost a flushed block together with its entry.
 #[derive(Clone, Copy, Debug)]
 struct Beside {
@@ -335,9 +335,10 @@ impl Beside {
     /// A read-modify-write of the very block whose member lost a write: of a cold table it knows
     /// too little to tell.
     fn is_unheld(self, array: &Array, slot: usize) -> bool {
-        let map = array.geometry().stripe(Stripe(0));
         let modifies = self.members >= 6 && self.len as u64 == BLOCK;
-        modifies && !self.warm && map.data((self.at / CHUNK) as usize).index() == slot
+        let index = (self.at / CHUNK) as usize;
+        let holder = || array.geometry().stripe(Stripe(0)).data(index).index();
+        modifies && !self.warm && holder() == slot
     }
 
     /// Makes the array, has this slot's member lose writes, and writes.
@@ -410,7 +411,9 @@ fn holds(beside: Beside, slot: usize) {
     let (world, array, right) = beside.written(slot);
     let what = format!("{beside:?}, slot {slot}");
     if beside.is_unheld(&array, slot) {
-        assert!(world.read(&array, 0, LEN).expect("healthy") == right, "{what}: before a scrub");
+        let at = beside.at as usize;
+        let found = world.read(&array, beside.at, beside.len).expect("healthy");
+        assert!(found == right[at..at + beside.len], "{what}: the new block is read back");
         return;
     }
     array.scrub(true).expect("nothing else is under way");
