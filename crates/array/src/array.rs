@@ -572,6 +572,7 @@ fn limits(geometry: &Geometry, members: &[Joined], mode: Mode, cache: CacheMode)
         },
         boot_id: 0,
         epoch: 0,
+        store: 0,
     }
 }
 

@@ -43,6 +43,7 @@ use crate::status::{Event, EventKind, EventLog, FULL_LIST};
 pub(crate) mod bitmap;
 mod changes;
 mod flush;
+mod full;
 mod jobs;
 pub(crate) mod replay;
 pub(crate) mod replay_checksums;
@@ -453,7 +454,7 @@ impl Keeper {
         loop {
             let turn = self.take_turn().await;
             let configuration = self.configuration();
-            if configuration.mode == Mode::Broken {
+            if configuration.mode.is_final() {
                 return Err(Error::new(ErrorKind::ReadOnly, "the array takes no writes"));
             }
             let epoch = configuration.epoch;

@@ -146,12 +146,13 @@ impl Engine {
     pub(crate) fn state_of(&self, view: &View, work: &RowWork) -> RowState {
         let geometry = &self.setup.geometry;
         let start = self.stripe_offset(work.row.stripe);
-        let synced = !self.is_unsynced(start, geometry.stripe_bytes());
+        let unfinished = self.is_unfinished(work.at(), work.row.len());
+        let synced = !unfinished && !self.is_unsynced(start, geometry.stripe_bytes());
         let end = start + geometry.stripe_bytes();
         let readable = |slot: &Slot| view.is_readable(*slot, end, work.at(), work.row.len());
         let readable: SlotSet = view.present.iter().filter(readable).collect();
         let readable = readable.difference(work.bad);
-        let suspect = !synced && self.is_suspect(work);
+        let suspect = unfinished || !synced && self.is_suspect(work);
         let whole_only = broken(Broken::RebuildMissesWrites);
         let writable = if whole_only { view.in_sync } else { view.present };
         RowState { readable, writable, synced, suspect }

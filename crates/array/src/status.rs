@@ -14,6 +14,10 @@ use crate::member::latency::Latency;
 /// The error of a member that was given up because its bad-block list is full.
 pub const FULL_LIST: &str = "its list of bad blocks is full";
 
+/// Why a full array takes no writes, and what to do.
+pub const FULL: &str =
+    "the stores of its members have no space left; free space, stop the array, and start it again";
+
 /// The complete state of a running array at one moment.
 #[derive(Clone, Debug)]
 pub struct Status {
@@ -211,6 +215,8 @@ pub enum EventKind {
     JournalLost,
     /// More members were lost than the level tolerates.
     Broken,
+    /// A member found no space, and the array can not be written without it.
+    Full,
     /// A spare was added.
     SpareAdded,
     /// A spare has taken an empty slot.

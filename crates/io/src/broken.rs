@@ -323,6 +323,10 @@ ways! {
     ShortCopyUnrecorded: "ours" by "test takeover",
     /// A member that missed a change of policy keeps the old policy.
     PolicyUnaligned: "ours" by "test policy",
+    /// What a member lacks is recovered from rows whose last write found no space.
+    UnfinishedRecovered: "ours" by "test full",
+    /// A member without space is lost though others share its store.
+    StoreUnasked: "ours" by "test full",
     /// Merged writes fail together although only one of them is impossible.
     MergedFailTogether: "ours" by "test rare_faults",
     /// A PPL entry is trusted after a later write with discarded parity.
@@ -349,6 +353,10 @@ ways! {
     ChecksumStaleAfterWrite: "ours" by "test checksums",
     /// Rows that are rebuilt, compared or replayed keep mismatching generations.
     RowsUnaligned: "ours" by "test checksums",
+    /// A write computes parity from a block that generations say is behind.
+    BehindUsed: "ours" by "test checksums",
+    /// A write of a part of a block keeps the rest of one that generations say is behind.
+    RestOfBehindKept: "ours" by "test checksums",
     /// A scrub does not use generations to find lost writes.
     GenerationsUnasked: "22" by "test checksums",
     /// Rebuilt blocks below the checkpoint have no checksums.

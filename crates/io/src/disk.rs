@@ -160,6 +160,9 @@ pub struct Limits {
     pub boot_id: u64,
     /// The owner's epoch that the disk enforces; 0 where it enforces none.
     pub epoch: u64,
+    /// The store whose free space the disk may need for a write; 0 where it needs none, or where
+    /// that cannot be told. Disks of one store run out of space together.
+    pub store: u64,
 }
 
 impl Limits {
@@ -179,6 +182,7 @@ impl Limits {
             volatile: true,
             boot_id: 0,
             epoch: 0,
+            store: 0,
         }
     }
 

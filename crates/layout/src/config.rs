@@ -23,8 +23,18 @@ pub enum Mode {
     ReadWrite,
     /// Reads only, by order of the user.
     ReadOnly,
+    /// Members have no space for a write, more of them than the level tolerates: all data is read,
+    /// nothing is written.
+    Full,
     /// More members are lost than the level tolerates: readable data is read, nothing is written.
     Broken,
+}
+
+impl Mode {
+    /// Nothing is written until the array is restarted.
+    pub fn is_final(self) -> bool {
+        matches!(self, Mode::Full | Mode::Broken)
+    }
 }
 
 /// The member of a slot.

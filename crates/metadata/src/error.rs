@@ -16,6 +16,8 @@ pub enum ErrorKind {
     MemberLost,
     /// The array accepts no writes.
     ReadOnly,
+    /// The stores of members are full: nothing is written any more.
+    NoSpace,
     /// More is missing than redundancy can recover: these bytes are lost.
     DataLost,
     /// The request is wrong, or comes at the wrong time; nothing was changed.
@@ -84,6 +86,7 @@ impl Error {
     pub fn into_io(self, array: &str, offset: u64, len: u64) -> io::Error {
         let kind = match self.0.kind {
             ErrorKind::DataLost | ErrorKind::MemberLost => io::ErrorKind::Medium { offset, len },
+            ErrorKind::NoSpace => io::ErrorKind::NoSpace,
             ErrorKind::Retry => io::ErrorKind::Timeout,
             ErrorKind::ReadOnly | ErrorKind::Refused => io::ErrorKind::Refused,
             ErrorKind::Bug => io::ErrorKind::Gone,

@@ -3,6 +3,7 @@
 //! ```text
 //!    open ─▶ File (descriptor, limits, how it is accessed)         holder   names its holder
 //!              │                                                   probe    finds the limits
+//!              │                                                   sentinel shows a cut
 //!    submit ─▶ Transfer: one operation as a series of requests
 //!              ├─▶ psync: the request as a system call, here and now
 //!              └─▶ uring: the request in the thread's ring
@@ -25,9 +26,10 @@
 //! Deadlines and classes are ignored: a buffer that the kernel may still write to cannot be
 //! returned in time, so the waiter stops waiting.
 //!
-//! A file that was *cut* while in use is noticed at a read behind its new end and at each flush.
-//! From then on writes fail as `Gone`, since one of them would make the file whole again with zeros
-//! in place of data. Reads below the cut still work.
+//! A file that was *cut* while in use is noticed at a read behind its new end, at a write up to its
+//! old one, and at each flush, also if it has grown back meanwhile (`sentinel`). From then on
+//! writes fail as `Truncated`, since one of them would make the file whole again with zeros in
+//! place of data. Reads below the cut still work while the file is short.
 
 mod distant;
 mod error;
@@ -36,6 +38,7 @@ mod holder;
 mod open;
 mod probe;
 mod psync;
+mod sentinel;
 mod transfer;
 mod uring;
 

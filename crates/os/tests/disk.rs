@@ -177,6 +177,54 @@ fn a_cut_file_is_noticed_and_never_made_whole_with_zeros() {
     }
 }
 
+/// A cut is noticed though the file is as long as before, whoever made it so.
+#[test]
+fn a_cut_file_that_grew_back_is_noticed() {
+    let (on_disk, on_tmpfs) = (Scratch::new(on_disk()), Scratch::new(on_tmpfs()));
+    for engine in ENGINES {
+        for (scratch, direct) in
+            [(&on_disk, Direct::Always), (&on_disk, Direct::Never), (&on_tmpfs, Direct::Auto)]
+        {
+            for by_write in [true, false] {
+                let (on, pool) = (executor(engine), Pool::new(0));
+                let path = scratch.path(&format!("{engine:?}-{direct:?}-{by_write}"));
+                let disk = new_disk(&path, direct, &on);
+                let len = |bytes| {
+                    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(bytes).unwrap();
+                };
+                let end = |byte| {
+                    let bytes = pool.copy_of(&[byte; 8192]).freeze();
+                    submit(&on, &disk, Op::write(mib(4) - 8192, bytes))
+                };
+                let zero = |offset, unmap| {
+                    let work = Work::Zero { len: mib(1), unmap, fast: false };
+                    submit(&on, &disk, Op::new(offset, work)).result.unwrap();
+                };
+                // Neither what the disk itself does to its last page is a cut, nor a longer file.
+                end(1).result.unwrap();
+                zero(mib(3), true);
+                zero(mib(3), false);
+                len(mib(6));
+                len(mib(4));
+                end(2).result.unwrap();
+                assert!(!disk.is_gone(), "{engine:?} {direct:?}");
+                len(mib(1));
+                if by_write {
+                    assert_eq!(kind(&end(3)), Some(ErrorKind::Truncated), "{engine:?} {direct:?}");
+                } else {
+                    len(mib(4));
+                    assert_eq!(kind(&submit(&on, &disk, Op::flush())), Some(ErrorKind::Truncated));
+                }
+                assert_eq!(fs::metadata(&path).unwrap().len(), mib(4));
+                assert!(disk.is_gone(), "{engine:?} {direct:?}");
+                let below = submit(&on, &disk, Op::read(0, pool.take(4096)));
+                let lost = ErrorKind::Medium { offset: 0, len: 4096 };
+                assert_eq!(kind(&below), Some(lost), "nobody knows where it was cut");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_flush_notices_a_cut_file() {
     let (scratch, on) = (Scratch::new(on_disk()), executor(Engine::Auto));

@@ -8,7 +8,7 @@ use metadata::{Error, ErrorKind, Result, Undecided};
 
 use crate::keeper::{Command, Keeper};
 use crate::shard::message::ToShard;
-use crate::status::EventKind;
+use crate::status::{EventKind, FULL};
 
 impl Keeper {
     /// Carries out losses and commands, one after the other.
@@ -38,13 +38,20 @@ impl Keeper {
     async fn lose(&self, losses: Vec<(MemberId, io::Error)>) {
         self.note_losses(&self.configuration(), &losses);
         self.losing.borrow_mut().extend(losses.iter().map(|(id, _)| *id));
-        self.change(|next| losses.iter().for_each(|(id, _)| self.take_out(next, *id))).await;
+        self.change(|next| self.take_out_all(next, &losses)).await;
     }
 
     /// Notes each loss once, if it affects this configuration.
     pub(super) fn note_losses(&self, now: &Configuration, losses: &[(MemberId, io::Error)]) {
         let mut noted = Vec::new();
+        let full = self.fills_up(now, losses);
+        if full {
+            self.note_full(now, losses);
+        }
         for (id, why) in losses {
+            if full && why.kind() == io::ErrorKind::NoSpace {
+                continue;
+            }
             if !noted.contains(id) && self.note_loss(now, *id, why) {
                 self.note_unverified(*id);
                 noted.push(*id);
@@ -114,10 +121,8 @@ impl Keeper {
         // Losses reported while the shards were quiescing belong to the same change.
         let more: Vec<_> = self.inbox.lost.borrow_mut().drain(..).collect();
         self.losing.borrow_mut().extend(more.iter().map(|(id, _)| *id));
-        for (id, why) in more {
-            self.note_loss(&next, id, &why);
-            self.take_out(&mut next, id);
-        }
+        self.note_losses(&next, &more);
+        self.take_out_all(&mut next, &more);
         next.epoch = Epoch(next.epoch.0 + 1);
         let turn = self.take_turn().await;
         if !broken(Broken::ChangeUnrecorded) {
@@ -127,7 +132,8 @@ impl Keeper {
             let text = "more members are lost than the level can make good; nothing is written";
             self.note(EventKind::Broken, None, text);
         }
-        self.losing.borrow_mut().retain(|id| next.slot_of(*id).is_some());
+        let final_mode = next.mode.is_final();
+        self.losing.borrow_mut().retain(|id| !final_mode && next.slot_of(*id).is_some());
         self.publish(next);
         drop(turn);
     }
@@ -135,15 +141,13 @@ impl Keeper {
     /// Makes a configuration durable. Removes members that cannot be written.
     pub(super) async fn make_durable(&self, next: &mut Configuration) {
         let expected = self.configuration.borrow().epoch;
-        while next.mode != Mode::Broken {
+        while !next.mode.is_final() {
             self.mind_journal(next);
             match self.decisions.decide(expected, &self.decision(next.clone())).await {
                 Ok(()) => return,
                 Err(Undecided::Members(failed)) => {
-                    for (id, why) in failed {
-                        self.note_loss(next, id, &why);
-                        self.take_out(next, id);
-                    }
+                    self.note_losses(next, &failed);
+                    self.take_out_all(next, &failed);
                 }
                 Err(Undecided::Overtaken) => {
                     self.note(EventKind::Broken, None, "another host has taken over this array");
@@ -306,9 +310,13 @@ impl Keeper {
     fn permit(&self, command: &Command) -> Result<()> {
         let now = self.configuration.borrow();
         let refuse = |what: String| Err(Error::refused(what));
-        if now.mode == Mode::Broken {
-            let what = "the array is broken: stop it, repair the cause, and assemble it again";
-            return Err(Error::new(ErrorKind::DataLost, what));
+        match now.mode {
+            Mode::Full => return Err(Error::new(ErrorKind::NoSpace, FULL)),
+            Mode::Broken => {
+                let what = "the array is broken: stop it, repair the cause, and assemble it again";
+                return Err(Error::new(ErrorKind::DataLost, what));
+            }
+            Mode::ReadWrite | Mode::ReadOnly => {}
         }
         match command {
             Command::SetMode(Mode::ReadWrite) if let Some(why) = self.metadata.sealed() => {

@@ -102,7 +102,7 @@ impl Keeper {
             return;
         }
         self.note_losses(configuration, &losses);
-        losses.iter().for_each(|(id, _)| self.take_out(configuration, *id));
+        self.take_out_all(configuration, &losses);
         configuration.epoch = Epoch(configuration.epoch.0 + 1);
         self.make_durable(configuration).await;
     }

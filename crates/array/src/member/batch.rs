@@ -5,6 +5,7 @@
 //! caller.
 
 use std::future::{Future, poll_fn};
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::Poll;
@@ -348,6 +349,12 @@ impl Batch {
             }
         }
         all
+    }
+
+    /// Empties a batch that is not sent: `each` gets what its operations cover on their members.
+    pub(crate) fn abandon(&mut self, mut each: impl FnMut(Range<u64>)) {
+        self.ops.drain(..).for_each(|op| each(op.start..op.end));
+        self.latest.fill(NONE);
     }
 
     /// Empties the batch. Hands each read's buffers to `read` with their tags (no buffer if it

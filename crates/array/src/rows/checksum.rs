@@ -33,7 +33,7 @@ use io::broken::{Broken, broken};
 use io::{Buf, Class, Signal};
 use layout::private::CHECKSUM_BLOCK_BYTES;
 use layout::private::checksums::{ChecksumEntry, PAGE_BYTES, PAGE_COVERS, Seed, place};
-use layout::{Family, Geometry, Layout, MemberId, Mode, RangeSet, Slot};
+use layout::{Family, Geometry, Layout, MemberId, RangeSet, Slot};
 use metadata::{Error, ErrorKind, Result};
 
 use crate::member::Member;
@@ -435,8 +435,7 @@ impl RowOp<'_> {
             if whole {
                 checksums.ended.set(checksums.begun.get());
                 // A failed array does not record losses.
-                let log =
-                    self.engine.log.as_ref().filter(|_| self.engine.view().mode != Mode::Broken);
+                let log = self.engine.log.as_ref().filter(|_| !self.engine.view().mode.is_final());
                 log.zip(number).inspect(|(log, number)| log.checksums_written(*number));
             }
             checksums.changed.raise();

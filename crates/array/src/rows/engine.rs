@@ -88,6 +88,8 @@ pub(crate) struct Engine {
     pub(crate) bad: RefCell<RangeSet>,
     /// Member offsets of rows that were written whole since a crash but are not synced.
     pub(crate) resolved: RefCell<RangeSet>,
+    /// Member offsets of rows whose last write found no space: nothing is recovered from them.
+    pub(crate) unfinished: RefCell<RangeSet>,
     pub(crate) stopping: Cell<bool>,
     pub(crate) loads: Arc<[Load]>,
 }
@@ -130,6 +132,12 @@ impl Engine {
     /// The current view.
     pub(crate) fn view(&self) -> Rc<View> {
         Rc::clone(&self.view.borrow())
+    }
+
+    /// True if a write was left unfinished in these bytes of the members.
+    pub(crate) fn is_unfinished(&self, member_offset: u64, len: u64) -> bool {
+        let range = member_offset..member_offset + len;
+        self.unfinished.borrow().overlaps(range) && !broken(Broken::UnfinishedRecovered)
     }
 
     /// True if parity and copies of this array range may disagree.

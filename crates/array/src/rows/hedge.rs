@@ -36,7 +36,7 @@ use std::time::Duration;
 use io::broken::{Broken, broken};
 use io::{Buf, Class, Op, Time, Work};
 use layout::plan::{Method, RowState, WritePlan, plan_read};
-use layout::{Family, Mode, Slot, SlotSet};
+use layout::{Family, Slot, SlotSet};
 use metadata::Result;
 
 use crate::member::batch::IoOptions;
@@ -289,7 +289,7 @@ impl RowOp<'_> {
         if self.engine.check_bad((offset, len)).is_err() {
             return false;
         }
-        if view.mode == Mode::Broken || !self.plan_without(&view, shunned) {
+        if view.mode.is_final() || !self.plan_without(&view, shunned) {
             return false;
         }
         if !self.read_for_rows(&view).await {
@@ -332,7 +332,7 @@ impl Engine {
         let missing = geometry.all_slots().difference(view.in_sync);
         opts.class == Class::Foreground
             && bounds.hedge_percent > 0
-            && view.mode != Mode::Broken
+            && !view.mode.is_final()
             && geometry.survives(missing.union(late))
             && self.late.count() < bounds.hedges as usize
             && self.hedges.pay()
@@ -359,7 +359,7 @@ impl Engine {
         };
         let missing = self.setup.geometry.all_slots().difference(view.in_sync);
         let without = missing.union(self.slow_slots(view));
-        let can = view.mode != Mode::Broken
+        let can = !view.mode.is_final()
             && self.setup.geometry.survives(without)
             && !self.is_unsynced(offset, len);
         if can {

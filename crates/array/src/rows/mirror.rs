@@ -64,7 +64,9 @@ impl Engine {
             ok.then(|| view.member(place.slot)).flatten().map(|member| &**member)
         };
         let wanted = |place: Place| readable(place).filter(|_| !shunned.contains(place.slot));
-        let dirty = self.is_unsynced(at, part) && !broken(Broken::DirtyReadsBalanced);
+        let unfinished = |place: Place| self.is_unfinished(place.member_offset, part);
+        let dirty = self.is_unsynced(at, part) || places.copies().any(unfinished);
+        let dirty = dirty && !broken(Broken::DirtyReadsBalanced);
         if places.count() == 1 || dirty {
             let there = |place: &Place| match dirty && !broken(Broken::LeaderOfAll) {
                 true => view.holding(place.slot, at + part).is_some(),

@@ -32,6 +32,7 @@ use crate::member::batch::IoOptions;
 use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::Report;
 use crate::rows::{Outgoing, Piece, RowWork, Scratch};
+use crate::status::FULL;
 
 /// The new bytes of a unit: consecutive buffers from an array offset on.
 #[derive(Clone, Copy)]
@@ -235,7 +236,8 @@ impl RowOp<'_> {
             }
             planned?;
             if self.read_for_rows(&view).await {
-                if !std::mem::replace(&mut corrected, true) && self.uses_behind(&view) {
+                let first = !std::mem::replace(&mut corrected, true);
+                if first && self.uses_behind(&view) && !broken(Broken::BehindUsed) {
                     let (mut other, rows) = (Scratch::default(), &self.work.rows);
                     if Box::pin(self.beside(&mut other).correct_behind(rows, &view)).await? {
                         continue;
@@ -354,6 +356,12 @@ impl RowOp<'_> {
             again = Some(self.work.failures.iter().map(|failure| failure.slot).collect());
             self.lose(&view).await?;
             view = self.engine.view();
+            if view.mode == Mode::Full {
+                let mut unfinished = self.engine.unfinished.borrow_mut();
+                for out in &self.work.outgoing {
+                    unfinished.insert(out.at..out.at + out.bytes.len() as u64);
+                }
+            }
             self.engine.check_unbroken(&view)?;
             let homeless = |out: &&Outgoing| !view.present.contains(out.slot);
             // Only parity could hold these bytes, and this array computes none.
@@ -392,7 +400,7 @@ impl Engine {
     pub(crate) fn check_writable(&self, view: &View) -> Result<()> {
         match view.mode {
             Mode::ReadOnly => Err(Error::new(ErrorKind::ReadOnly, "the array is read-only")),
-            Mode::ReadWrite | Mode::Broken => self.check_unbroken(view),
+            Mode::ReadWrite | Mode::Full | Mode::Broken => self.check_unbroken(view),
         }
     }
 
@@ -400,6 +408,9 @@ impl Engine {
     /// even if the administrator makes the array read-only: the records of a torn row would never
     /// be released.
     pub(crate) fn check_unbroken(&self, view: &View) -> Result<()> {
+        if view.mode == Mode::Full {
+            return Err(Error::new(ErrorKind::NoSpace, FULL));
+        }
         let what =
             "the array has lost more members than its level can make good; nothing is written";
         let refused = broken(Broken::BegunWriteRefused) && view.mode == Mode::ReadOnly;

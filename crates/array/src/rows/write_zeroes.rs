@@ -6,7 +6,7 @@
 
 use io::broken::{Broken, broken};
 use io::{Extent, ExtentKind, SharedBuf, Work, ZeroSupport};
-use layout::{Family, Slot};
+use layout::{Family, Mode, Slot};
 use metadata::Result;
 
 use crate::member::View;
@@ -260,8 +260,12 @@ impl RowOp<'_> {
         self.engine.check_writable(&self.engine.view())?;
         loop {
             let view = self.engine.view();
-            self.engine.check_unbroken(&view)?;
             fill(&view, self.work);
+            if view.mode == Mode::Full {
+                let mut unfinished = self.engine.unfinished.borrow_mut();
+                self.work.batch.abandon(|range| unfinished.insert(range));
+            }
+            self.engine.check_unbroken(&view)?;
             self.engine.run(&mut self.work.batch, self.opts).await;
             self.work.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut self.work.failures);
             if self.work.failures.is_empty() {

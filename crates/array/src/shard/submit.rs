@@ -121,6 +121,7 @@ impl Blueprint {
             unsynced: RefCell::new(self.unsynced.clone()),
             bad: RefCell::new(self.bad.clone()),
             resolved: RefCell::default(),
+            unfinished: RefCell::default(),
             stopping: Cell::new(false),
             loads: Arc::clone(&self.loads),
         }

@@ -71,6 +71,8 @@ pub enum Fault {
     HungAbove(u64),
     /// Writes fail.
     WriteError,
+    /// Writes find no space if they begin at this offset or beyond.
+    FullFrom(u64),
     /// Writes that begin at this offset fail.
     WriteErrorAt(u64),
     /// Only flushes fail.
@@ -106,6 +108,8 @@ pub struct FaultyDisk {
     pub reads: Cell<u64>,
     /// It reports a cache: [`World::cut`] discards unflushed writes.
     pub volatile: Cell<bool>,
+    /// See [`Limits::store`].
+    pub store: Cell<u64>,
 }
 
 impl FaultyDisk {
@@ -128,6 +132,7 @@ impl FaultyDisk {
             flushes: Cell::new(0),
             reads: Cell::new(0),
             volatile: Cell::new(false),
+            store: Cell::new(0),
         })
     }
 
@@ -291,6 +296,7 @@ impl Disk for FaultyDisk {
                 Fault::WriteErrorAt(at) if op.work.is_write() && start == at => {
                     ErrorKind::Medium { offset: start, len: end - start }
                 }
+                Fault::FullFrom(from) if op.work.is_write() && start >= from => ErrorKind::NoSpace,
                 Fault::FlushError if matches!(op.work, Work::Flush) => {
                     ErrorKind::Medium { offset: 0, len: 0 }
                 }
@@ -330,7 +336,8 @@ impl Disk for FaultyDisk {
     }
 
     fn limits(&self) -> Limits {
-        Limits { volatile: self.volatile.get(), ..self.disk.limits() }
+        let (volatile, store) = (self.volatile.get(), self.store.get());
+        Limits { volatile, store, ..self.disk.limits() }
     }
 }
 

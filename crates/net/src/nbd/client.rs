@@ -66,6 +66,7 @@ impl Remote {
             volatile: true,
             boot_id: 0,
             epoch: 0,
+            store: 0,
         }
     }
 }

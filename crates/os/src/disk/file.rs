@@ -11,6 +11,7 @@ use io::{Error, ErrorKind, Limits, Op, Pool, Work};
 use rustix::fs::{FlockOperation, flock, fstat};
 use rustix::io::Errno;
 
+use super::sentinel::Sentinel;
 use super::{distant, probe};
 
 /// How bytes get to the medium.
@@ -55,6 +56,8 @@ pub(super) struct File {
     pub(super) pool: Pool,
     /// `limits.bytes`, or less once the file was seen to be cut.
     pub(super) bytes_left: AtomicU64,
+    /// Shows a cut of a local file that is in use, whatever its size.
+    pub(super) sentinel: Option<Sentinel>,
     /// True once a sync through the page cache has failed.
     pub(super) unsynced: AtomicBool,
     /// True once a distant file was seen to have lost its last name.
@@ -153,6 +156,12 @@ impl File {
         if self.bytes_left() == self.limits.bytes { Ok(()) } else { Err(self.cut()) }
     }
 
+    /// A write up to `end` has succeeded. If it gave a file that was cut its old size again, no
+    /// look at the size shows that later.
+    pub(super) fn written(&self, end: u64) -> Result<(), Error> {
+        if end == self.limits.bytes && self.sentinel.is_some() { self.whole() } else { Ok(()) }
+    }
+
     /// A sync or a durable write has failed. The kernel reports each page that it could not write
     /// to one caller only, and then counts the page as written: so no later sync is meaningful.
     /// With O_DIRECT an error concerns its request alone.
@@ -213,6 +222,12 @@ impl File {
             },
         };
         self.bytes_left.fetch_min(bytes, Ordering::Relaxed);
+        if self.sentinel.as_ref().is_some_and(|sentinel| !sentinel.is_there())
+            && self.bytes_left() == self.limits.bytes
+        {
+            // It grew back; where it had been cut is unknown.
+            self.bytes_left.store(0, Ordering::Relaxed);
+        }
     }
 
     fn unreadable(&self, offset: u64, len: u64) -> Error {

@@ -18,6 +18,7 @@ use rustix::io::Errno;
 use super::error::{OpenError, OpenErrorKind};
 use super::file::{Access, File};
 use super::probe::{self, Found};
+use super::sentinel::Sentinel;
 use super::{Direct, Options, distant, holder};
 
 /// File systems that are nothing but page cache: tmpfs, ramfs, hugetlbfs (`linux/magic.h`).
@@ -106,6 +107,11 @@ fn finish(path: &Path, options: &Options, fd: OwnedFd) -> Result<File, OpenError
     let bytes_left = limits.bytes.into();
     let pool = Pool::new(POOL_BYTES);
     let identity = if device { (stat.st_rdev, 0) } else { (stat.st_dev, stat.st_ino) };
+    let distant = distant::name(f_type);
+    let sentinel = match locked && distant.is_none() {
+        true => Sentinel::new(&fd, limits.bytes),
+        false => None,
+    };
     let (unsynced, deleted, looking) = (false.into(), false.into(), false.into());
     Ok(File {
         open: Some(fd),
@@ -114,12 +120,13 @@ fn finish(path: &Path, options: &Options, fd: OwnedFd) -> Result<File, OpenError
         device,
         locked,
         access,
-        distant: distant::name(f_type),
+        distant,
         limits,
         mem_align,
         zeroing,
         pool,
         bytes_left,
+        sentinel,
         unsynced,
         deleted,
         looking,

@@ -92,6 +92,8 @@ pub(super) fn file(fd: BorrowedFd<'_>, access: Access, read_only: bool) -> Resul
         discard_zeroes: punch,
         rotational: access != Access::Memory
             && Queue::of(stat.st_dev).number("rotational") == Some(1),
+        // A file with all its blocks needs no more.
+        store: if stat.st_blocks as u64 * 512 < bytes { stat.st_dev } else { 0 },
         ..Limits::plain(bytes / u64::from(logical_block) * u64::from(logical_block))
     };
     Ok(Found { limits, mem_align: mem_align as usize, zeroing })

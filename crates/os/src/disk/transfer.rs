@@ -119,11 +119,18 @@ impl Transfer {
                 }
             }
             (errno, _) if errno < 0 => {
-                if self.step == Step::Sync || self.is_durable(file) {
+                let synced = self.step == Step::Sync || self.is_durable(file);
+                if synced {
                     file.sync_failed();
                 }
                 let (offset, len) = self.concerned();
-                Some(Err(file.fault(-errno, offset, len)))
+                Some(Err(match -errno {
+                    // Through the page cache a sync without space has lost earlier writes, too.
+                    libc::ENOSPC | libc::EDQUOT if synced && file.access == Access::Buffered => {
+                        file.fault(libc::EIO, offset, len)
+                    }
+                    errno => file.fault(errno, offset, len),
+                }))
             }
             // Without a ring there are no checks: use the last result.
             (_, Step::Sync) if file.distant.is_some() && self.stat.is_none() => {
@@ -135,7 +142,7 @@ impl Transfer {
                 Some(file.synced())
             }
             (_, Step::Sync) => Some(file.synced()),
-            (_, Step::Punch(_) | Step::Trim) => self.moved(),
+            (_, Step::Punch(_) | Step::Trim) => self.moved(file),
             (count, Step::Move | Step::Bounce | Step::Zeros) => {
                 let block = u64::from(file.limits.logical_block);
                 // The kernel may stop anywhere; the next request must begin at a block again.
@@ -148,7 +155,7 @@ impl Transfer {
                     self.drain_bounce(whole as usize);
                 }
                 self.done += whole;
-                if self.done == self.total { self.moved() } else { None }
+                if self.done == self.total { self.moved(file) } else { None }
             }
         }
     }
@@ -170,7 +177,11 @@ impl Transfer {
     }
 
     /// All bytes are where they belong; are they durable?
-    fn moved(&mut self) -> Option<Result<()>> {
+    fn moved(&mut self, file: &File) -> Option<Result<()>> {
+        let written = matches!(self.op.work, Work::Write(_)) || self.step == Step::Zeros;
+        if written && let Err(cut) = file.written(self.op.offset + self.total) {
+            return Some(Err(cut));
+        }
         let synced = matches!(self.op.work, Work::Read(_) | Work::Write(_));
         if synced || !self.op.fua {
             return Some(Ok(()));

@@ -77,7 +77,11 @@ impl Served {
         let in_part = replay.is_some_and(|replay| replay.lost_bytes > 0);
         match event.kind {
             EventKind::Settled if in_part => tracing::warn!(event = kind, "{line}"),
-            EventKind::Fail | EventKind::Broken | EventKind::BadBlock | EventKind::ClientError => {
+            EventKind::Fail
+            | EventKind::Broken
+            | EventKind::Full
+            | EventKind::BadBlock
+            | EventKind::ClientError => {
                 tracing::error!(event = kind, "{line}");
             }
             EventKind::TakenOut

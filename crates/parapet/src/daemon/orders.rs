@@ -432,6 +432,7 @@ impl Served {
         let unsynced = crate::size::Size(status.unsynced_bytes);
         match status.mode {
             Mode::ReadOnly => "it was read-only: its members are as they were".into(),
+            Mode::Full => "its members had no space left: they are not marked clean".into(),
             Mode::Broken => "it had failed: its members are not marked clean".into(),
             Mode::ReadWrite if !status.parity && self.has_parity() => {
                 "parity was off: the next start computes that of what was written".into()
@@ -508,6 +509,7 @@ pub(crate) fn of_engine(error: Error) -> Failure {
     let (id, action) = match error.kind() {
         ErrorKind::Refused => (Id::WrongState, "parapet status shows how the array is"),
         ErrorKind::DataLost => (Id::Redundancy, "bring the missing members back first"),
+        ErrorKind::NoSpace => (Id::WrongState, "free space, stop the array, and serve it again"),
         ErrorKind::ReadOnly => (Id::WrongState, "the array takes no writes; see parapet status"),
         ErrorKind::Retry => (Id::Failed, "try again"),
         ErrorKind::MemberLost => (Id::Failed, "parapet status shows which member"),

@@ -21,6 +21,8 @@ use crate::api::{
 };
 use crate::flags::UNLIMITED;
 
+/// Why an array has stopped to take writes.
+const FULL_STORE: &str = "the store of its members has no space left";
 /// A rate over less than this is no rate.
 const ENOUGH_SECONDS: f64 = 0.5;
 /// An estimate looks ahead at most so many times as far as it can look back, or has this long to.
@@ -71,7 +73,7 @@ impl Daemon {
             exports: self.exports.name_of(served).map(|name| self.uris(&name)).unwrap_or_default(),
             problems: Vec::new(),
         };
-        array.problems = self.problems(&array);
+        array.problems = self.problems(&array, status.mode);
         array.problems.extend(inside.iter().filter_map(problem_inside));
         array
     }
@@ -130,7 +132,7 @@ impl Daemon {
         format!("repair the cause, then: parapet stop {name}{flag}; {serve}")
     }
 
-    fn problems(&self, array: &Array) -> Vec<Problem> {
+    fn problems(&self, array: &Array, mode: Mode) -> Vec<Problem> {
         let (name, flag) = (&array.name, self.control_flag());
         let revive = self.how_to_revive(array, &flag);
         let mut problems = Vec::new();
@@ -142,6 +144,10 @@ impl Daemon {
             array.slots.iter().filter(|slot| slot.state == SlotState::Rebuilding).count();
         let add = how_to_fill(array, &flag);
         let why = why_lost(array);
+        if mode == Mode::Full {
+            let message = format!("{FULL_STORE}: writes fail, reads go on");
+            problem("PPT-8019", message, revive.replace("repair the cause", "free space"));
+        }
         match array.state {
             State::Failed => problem(
                 "PPT-8003",

@@ -104,7 +104,7 @@ fn a_full_file_system_costs_the_member_on_it_and_nothing_else() {
 }
 
 #[test]
-fn where_all_members_run_out_of_space_writes_fail_and_what_was_written_stays() {
+fn where_all_members_run_out_of_space_writes_fail_and_reads_go_on() {
     let world = World::new();
     let Some(mount) = Mount::new(&world, "small", 24 << 20) else { return };
     let members = ["small/m0", "small/m1", "small/m2"];
@@ -117,10 +117,20 @@ fn where_all_members_run_out_of_space_writes_fail_and_what_was_written_stays() {
     let ran = world.try_tool("libnbd-bin", &["nbdcopy", "--flush", "more", &uri]);
     assert_ne!(ran.code, 0, "there was no room for it: {ran:?}");
     let array = world.order(&["status", "tank"]);
-    assert_eq!((&array["state"], &array["writable"]), (&"failed".into(), &false.into()));
+    assert_eq!((&array["state"], &array["writable"]), (&"healthy".into(), &false.into()));
+    assert!(array["faulty"].as_array().unwrap().is_empty(), "no member is lost: {array}");
+    assert_eq!(array["problems"][0]["id"], "PPT-8019", "{array}");
     assert!(array["problems"].to_string().contains("no space left"), "{array}");
+    let health = world.run(&["health", "tank", "--control", "control.sock"]);
+    assert_eq!((health.code, health.out.contains("no space left")), (2, true), "{health:?}");
+    assert!(world.log().contains("small/m"), "the log names a member: {}", world.log());
+    assert!(world.content()[..data.len()] == data, "reads go on");
     let again = world.try_tool("qemu-utils", &["qemu-io", "-f", "raw", "-c", "write 0 4k", &uri]);
     assert!(again.code != 0 || again.out.contains("failed"), "{again:?}");
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+    // Started without room, it is read as before.
+    let server = world.serve(&[&["tank"], &members[..]].concat());
+    assert!(world.content()[..data.len()] == data, "{}", world.log());
     assert_eq!(server.terminate(), 0, "{}", world.log());
     // Room is made, the array is started, and all is as it was where nobody wrote.
     mount.relieve();
@@ -311,6 +321,31 @@ fn a_file_that_was_cut_and_is_long_again_is_rebuilt_in_full() {
     world.order(&["fail", "tank", "0"]);
     assert!(world.content()[..data.len()] == data);
     assert_eq!(server.terminate(), 0, "{}", world.log());
+}
+
+/// A client makes the file as long as before with its next write, before anybody looks at its size.
+#[test]
+fn a_cut_that_a_write_hides_is_noticed_by_that_write() {
+    for (level, count, chunk) in [("1", 2, &[][..]), ("5", 3, &["--chunk", "16K"])] {
+        let world = World::new();
+        let members = world.create(level, count, &[&["--checksums", "off"], chunk].concat());
+        let server = world.serve_members(&members);
+        let data = precious(&world);
+        let uri = world.uri();
+        let end = world.content().len() - (1 << 20);
+        cut(&world.path("m1"), 5 << 20);
+        let write = format!("write -P 7 {end} 1M");
+        world.tool("qemu-utils", &["qemu-io", "-f", "raw", "-c", &write, "-c", "flush", &uri]);
+        assert_eq!(std::fs::metadata(world.path("m1")).unwrap().len(), 16 << 20, "RAID {level}");
+        let array = world.order(&["status", "tank"]);
+        assert_eq!(slot(&array, 1), "missing", "{array}");
+        let content = world.content();
+        assert!(content[..data.len()] == data, "RAID {level}: {}", world.log());
+        assert!(content[end..].iter().all(|&byte| byte == 7), "RAID {level}");
+        let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
+        assert!(message.contains("was cut"), "{message}");
+        assert_eq!(server.terminate(), 0, "{}", world.log());
+    }
 }
 
 /// A loop device on a member's file has another identity, and the same bytes.

@@ -124,6 +124,7 @@ fn tell_build(f: &mut fmt::Formatter<'_>, build: &Build) -> fmt::Result {
         volatile,
         boot_id,
         epoch,
+        store: _,
     } = limits;
     write!(f, "{fill:?}, latency {latency_us} us, volatile {volatile}, zero {zero:?}")?;
     write!(f, ", discard {discard}, discard zeroes {discard_zeroes}")?;

@@ -254,7 +254,7 @@ impl RowOp<'_> {
         (offset, len): (u64, u64),
         (start, wide): (u64, u64),
     ) -> Result<()> {
-        if self.engine.view().mode != Mode::ReadWrite {
+        if self.engine.view().mode != Mode::ReadWrite || broken(Broken::RestOfBehindKept) {
             return Ok(());
         }
         let last = (offset + len) / BLOCK * BLOCK;

@@ -21,7 +21,7 @@ use std::rc::Rc;
 
 use io::broken::{Broken, broken};
 use io::{Buf, SharedBuf};
-use layout::{Mode, Place, Places, RangeSet, Slot};
+use layout::{Place, Places, RangeSet, Slot};
 use metadata::{ErrorKind, Result};
 
 use crate::member::batch::IoOptions;
@@ -91,7 +91,7 @@ impl RowOp<'_> {
             let unit = self.restore_copy((at, len), &places, task, report);
             match unit.await {
                 // A failed array proves no block lost: its members may return.
-                Err(error) if self.engine.view().mode == Mode::Broken => return Err(error),
+                Err(error) if self.engine.view().mode.is_final() => return Err(error),
                 Err(error) if error.kind() == ErrorKind::DataLost => {
                     report.lose(at, len);
                     if !broken(Broken::LostTakenForRebuilt) {
