@@ -129,7 +129,7 @@ fn a_log_of_before_somebody_else_ran_the_array_is_ignored() {
         assert!(refused.to_string().contains("--force-dirty-degraded"), "{refused}");
         let whole = world.assemble_without(&[]).expect("all are there");
         let unusable = |note: &Note| match note {
-            Note::LogUnusable { why } => why.contains("somebody else"),
+            Note::LogUnusable { why } => why.contains("another system"),
             _ => false,
         };
         assert!(whole.notes.iter().any(unusable), "{:?}", whole.notes);

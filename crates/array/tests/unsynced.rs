@@ -97,7 +97,7 @@ fn an_array_that_was_never_started_or_stopped_in_the_middle_of_its_first_sync_is
         *cause == Cause::Unfinished && *bytes < 15 << 20
     });
     let refused = assemble(0..3).err().expect("degraded").to_string();
-    assert!(refused.contains("not in sync yet when it was shut down"), "{refused}");
+    assert!(refused.contains("stopped before it was in sync"), "{refused}");
 
     let array = world.start();
     let before = array.limits().bytes - array.status().unsynced_bytes;

@@ -263,9 +263,7 @@ impl Header {
         match (&self.error, &self.latest) {
             (Some(error), _) => format!("cannot be read: {error}"),
             (None, Some(_)) => {
-                "does not go with its superblock, which somebody else has written: another system \
-                 has run the array since"
-                    .to_string()
+                "does not match its superblock: another system has run the array since".to_string()
             }
             (None, None) => "has no header: it was overwritten, or never written".to_string(),
         }

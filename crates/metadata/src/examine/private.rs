@@ -42,7 +42,7 @@ impl fmt::Display for NoHeader {
             NoHeader::Mismatch(Mismatch::Array) => "it belongs to another array",
             NoHeader::Mismatch(Mismatch::Member) => "it belongs to another member",
             NoHeader::Mismatch(Mismatch::Untagged) => {
-                "another system has written the superblock since, and has run the array"
+                "another system has run the array, and has written the superblock since"
             }
             NoHeader::Mismatch(Mismatch::Superseded) => {
                 "it belongs to an older or newer superblock"
