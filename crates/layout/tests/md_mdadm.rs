@@ -261,7 +261,7 @@ const VARIANTS: [Variant; 14] = [
     ("Flags", "failfast", |s| s.device.flags = 2),
     ("Delta Devices", "1 (3->4)", |s| (s.features, s.reshape.delta_disks) = (Features::RESHAPE, 1)),
     ("New Layout", "left-asymmetric", |s| (s.features, s.reshape.level) = (Features::RESHAPE, 5)),
-    ("New Offset", "5120 sectors", |s| {
+    ("New Offset", "11264 sectors", |s| {
         s.features = Features::RESHAPE.with(Features::NEW_OFFSET);
         s.reshape.new_offset = -1024;
     }),
