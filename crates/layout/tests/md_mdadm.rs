@@ -332,7 +332,7 @@ fn mdadm_and_blkid_know_a_member_by_its_magic() {
 }
 
 #[test]
-fn nobody_takes_hold_of_a_raid_3_5_member() {
+fn no_program_recognizes_a_raid_3_5_member() {
     for version in Version::ALL {
         let mut superblock = superblock(&LEVELS[4], &new_map(version));
         (superblock.magic, superblock.level) = (Magic::Parapet, RAID35_LEVEL);

@@ -160,7 +160,7 @@ impl Barrier {
     /// Closes the barrier: no unit can enter.
     pub(crate) fn close(&self) {
         self.closed.set(true);
-        self.settle();
+        self.wake_closer();
     }
 
     /// True if the barrier is closed.
@@ -198,7 +198,7 @@ impl Barrier {
         self.opened.raise();
     }
 
-    fn settle(&self) {
+    fn wake_closer(&self) {
         if self.is_still()
             && let Some(waker) = self.closer.borrow_mut().take()
         {
@@ -215,7 +215,7 @@ impl Inside<'_> {
             self.gate.parked.set(self.gate.parked.get() + 1);
             let all = self.gate.parked.get() <= self.gate.inside.get();
             assert!(all, "the gate would seem still while someone moves inside");
-            self.gate.settle();
+            self.gate.wake_closer();
             opened.await;
         }
     }
@@ -226,7 +226,7 @@ impl Drop for Inside<'_> {
         let inside = self.gate.inside.get();
         assert!(inside > 0, "one leaves the gate who has not entered");
         self.gate.inside.set(inside - 1);
-        self.gate.settle();
+        self.gate.wake_closer();
     }
 }
 

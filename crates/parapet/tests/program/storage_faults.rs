@@ -297,7 +297,7 @@ fn a_file_that_was_cut_and_is_long_again_is_rebuilt_in_full() {
     world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
     cut(&world.path("m1"), 16 << 20);
     let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
-    assert!(message.contains("was cut") && message.contains("parapet remove tank"), "{message}");
+    assert!(message.contains("was cut") && message.contains("parapet add tank m1"), "{message}");
     world.order(&["remove", "tank", "m1"]);
     let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
     assert!(message.contains("rebuilt in full"), "{message}");
