@@ -299,7 +299,8 @@ impl Array {
         back: Option<(Slot, RangeSet)>,
     ) -> Newcomer {
         let keeper = &self.inner.keeper;
-        let introduction = Introduction::new(id, name, offset, bad, keeper.shards())
+        let data = offset..offset + keeper.metadata.data_bytes(id);
+        let introduction = Introduction::new(id, name, data, bad, keeper.shards())
             .with_places(keeper.metadata.log_place(id), keeper.metadata.table_place(id));
         keeper.introduce(introduction.clone());
         for front in &self.inner.fronts {
@@ -506,11 +507,12 @@ fn blueprint(assembly: &Assembly, host: &Host) -> Blueprint {
     let limits = limits(geometry, &assembly.members, mode, host.cache);
     let known = |joined: &Joined| {
         let bad = joined.bad.clone();
-        Introduction::new(joined.id, &joined.name, joined.data_offset, bad, host.shards)
-            .with_places(
-                assembly.metadata.log_place(joined.id),
-                assembly.metadata.table_place(joined.id),
-            )
+        let data_bytes = assembly.metadata.data_bytes(joined.id);
+        let data = joined.data_offset..joined.data_offset + data_bytes;
+        Introduction::new(joined.id, &joined.name, data, bad, host.shards).with_places(
+            assembly.metadata.log_place(joined.id),
+            assembly.metadata.table_place(joined.id),
+        )
     };
     let most_bytes = host.bounds.log_bytes;
     // Without parity nothing is logged, and no log of this session is trusted.

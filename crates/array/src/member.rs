@@ -6,6 +6,7 @@
 //! offsets; a new epoch brings a new view.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +38,9 @@ impl Count {
 
     /// Subtracts, on the counting thread.
     pub(crate) fn sub(&self, by: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed) - by, Ordering::Relaxed);
+        let now = self.0.load(Ordering::Relaxed);
+        assert!(by <= now, "more has ended than has begun");
+        self.0.store(now - by, Ordering::Relaxed);
     }
 
     /// Sets the value, on the counting thread.
@@ -111,6 +114,8 @@ pub struct Introduction {
     pub name: String,
     /// The start of the array's data on the disk, in bytes.
     pub data_offset: u64,
+    /// Bytes of its data: what follows is not the array's. 0 for a journal device.
+    pub data_bytes: u64,
     /// Bytes of its data that are on the bad-block list.
     pub bad: RangeSet,
     /// The place of its intent log, if the array has one.
@@ -125,12 +130,14 @@ impl Introduction {
     pub(crate) fn new(
         id: MemberId,
         name: &str,
-        data_offset: u64,
+        data: Range<u64>,
         bad: RangeSet,
         shards: usize,
     ) -> Introduction {
         let counters = (0..shards).map(|_| Counters::default()).collect();
-        Introduction { id, name: name.into(), data_offset, bad, log: None, table: None, counters }
+        let (name, data_offset, data_bytes) = (name.into(), data.start, data.end - data.start);
+        let (log, table) = (None, None);
+        Introduction { id, name, data_offset, data_bytes, bad, log, table, counters }
     }
 
     /// The same member, with an intent log and a table of checksums.
@@ -147,6 +154,8 @@ pub(crate) struct Member {
     pub(crate) disk: Rc<dyn Disk>,
     /// The start of the array's data on the disk, in bytes.
     pub(crate) data_offset: u64,
+    /// See [`Introduction::data_bytes`].
+    data_bytes: u64,
     pub(crate) limits: Limits,
     counters: Arc<[Counters]>,
     shard: usize,
@@ -179,6 +188,7 @@ impl Member {
             name: known.name.clone(),
             disk,
             data_offset: known.data_offset,
+            data_bytes: known.data_bytes,
             limits,
             counters: Arc::clone(&known.counters),
             shard,
@@ -192,6 +202,15 @@ impl Member {
             logged_before: Cell::new(0),
             latency_stats: LatencyStats::default(),
         }
+    }
+
+    /// Checks that a member offset range lies in the array's data.
+    ///
+    /// # Panics
+    /// If it does not: the operation would overwrite superblock, bitmap or log.
+    pub(crate) fn assert_holds(&self, at: u64, len: u64) {
+        let fits = len <= self.data_bytes && at <= self.data_bytes - len;
+        assert!(fits, "{}: {len} bytes at {at} are not all data", self.name);
     }
 
     /// True if this handle was made from that introduction.

@@ -124,6 +124,7 @@ impl Engine {
         let geometry = &self.setup.geometry;
         let (stripe_bytes, chunk) = (geometry.stripe_bytes(), geometry.chunk_bytes());
         let (mut at, end) = (offset, offset + len);
+        assert!(end <= geometry.capacity(), "rows beyond the end of the array");
         while at < end {
             let stripe = Stripe(at / stripe_bytes);
             let from = at % stripe_bytes;

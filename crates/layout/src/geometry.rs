@@ -186,6 +186,7 @@ impl Geometry {
             Map::Mirror(mirror) => mirror.capacity(),
             Map::Parity(parity) => parity.stripes() * stripe_bytes,
         };
+        assert!(capacity > 0 && stripe_bytes > 0, "an array without a byte");
         let region = whole_stripes(REGION_BYTES, stripe_bytes, capacity);
         let slots = slots as u8;
         Ok(Geometry { layout, slots, chunk_bytes, capacity, stripe_bytes, region, map })

@@ -261,6 +261,7 @@ pub fn plan_read(roles: &Roles, state: &RowState, wanted: SlotSet) -> Result<Rea
     }
     let (recover, parity) = erasure(roles, state)
         .map_err(|lost| DataLost { slots: lost.slots.intersection(wanted) })?;
+    assert!(parity.is_subset(state.readable), "recovery from parity that is not current");
     Ok(ReadPlan { read: roles.data.intersection(state.readable).union(parity), recover })
 }
 
@@ -281,7 +282,10 @@ pub fn plan_write(
     let parity = roles.parity().intersection(state.writable);
     let kept = roles.data.difference(touched);
     let write = touched.intersection(state.writable).union(parity);
-    let plan = |method, read| Ok(WritePlan { method, read, write });
+    let plan = |method, read: SlotSet| {
+        assert!(read.is_subset(state.readable), "a plan reads what is not current");
+        Ok(WritePlan { method, read, write })
+    };
 
     if parity.is_empty() {
         let lost = roles.data.difference(state.writable);

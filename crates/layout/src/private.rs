@@ -190,6 +190,7 @@ impl Parts {
         let history = checksums.start - HISTORY_BYTES..checksums.start;
         let regions = history.start - bitmap::space(data_bytes)..history.start;
         let log = bounds.start + HEADERS_BYTES..regions.start;
+        assert!(log.end - log.start >= LEAST_LOG_BYTES, "parts of the private area overlap");
         Some(Parts { log, regions, history, checksums })
     }
 

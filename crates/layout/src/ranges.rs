@@ -39,6 +39,7 @@ impl RangeSet {
 
     /// Adds a range.
     pub fn insert(&mut self, range: Range<u64>) {
+        assert!(range.start <= range.end, "a range that ends before it begins: {range:?}");
         if range.is_empty() {
             return;
         }
@@ -57,6 +58,7 @@ impl RangeSet {
 
     /// Takes a range out.
     pub fn remove(&mut self, range: Range<u64>) {
+        assert!(range.start <= range.end, "a range that ends before it begins: {range:?}");
         if range.is_empty() {
             return;
         }

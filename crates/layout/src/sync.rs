@@ -31,6 +31,7 @@ pub fn member_share(geometry: &Geometry, array_bytes: u64) -> u64 {
 
 /// The sync range that covers an array range.
 pub fn sync_range(geometry: &Geometry, array: Range<u64>) -> Range<u64> {
+    assert!(array.start < array.end, "an empty range has no place: {array:?}");
     if geometry.family() != Family::Parity {
         return array;
     }

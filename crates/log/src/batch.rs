@@ -89,6 +89,8 @@ impl Gathering {
                 return Placed { start: 0, sequence, tail: sequence, durable: sequence - 1 };
             }
         };
+        let fits = self.units.is_empty() || bytes <= self.reserved;
+        assert!(fits, "{bytes} bytes of log, {} reserved", self.reserved);
         let placed = ring.place(bytes, self.reserved, self.units.len() as u32);
         for &(place, slots) in &self.rows {
             touched.insert(place, slots, placed.sequence, |sequence| ring.is_live(sequence));
@@ -124,6 +126,11 @@ impl Lane {
     /// Header, records and checks for one member.
     pub fn head(&self, form: Form, placed: Placed, numbers: Numbers, pool: &Pool) -> SharedBuf {
         let records = self.records.len();
+        let words = self.records.iter().map(Record::words).sum::<usize>();
+        assert_eq!(self.checks.len(), words, "a reader would refuse the batch: its checks");
+        let data = self.records.iter().map(Record::payload_bytes).sum::<u64>();
+        let have = self.payload.iter().map(|part| part.len() as u64).sum::<u64>();
+        assert_eq!(have, data, "a reader would refuse the batch: its payload");
         let mut head = pool.take_zeroed(head_bytes(form, records, self.checks.len()));
         for (index, record) in self.records.iter().enumerate() {
             put_record(form, &mut head, index, record);

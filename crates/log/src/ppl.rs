@@ -43,6 +43,7 @@ pub fn unit(
     let header = PplHeader { signature, generation, entries };
     let bytes = HEADER_BYTES + header.pp_bytes();
     let at = place(log, next, bytes);
+    assert!(at + bytes <= log.bytes, "a unit of {bytes} bytes runs out of its log");
     (header, at, at + bytes)
 }
 

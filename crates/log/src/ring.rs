@@ -120,6 +120,7 @@ impl Ring {
 
     /// Returns unused reserved bytes of a unit.
     pub fn give_back(&mut self, bytes: u64) {
+        assert!(bytes <= self.used, "more space is given back than was reserved");
         self.used -= bytes;
     }
 
@@ -155,7 +156,10 @@ impl Ring {
         let apart = |live: &Live| start + bytes <= live.start || live.start + live.bytes <= start;
         assert!(start + bytes <= self.zone_bytes, "a batch of {bytes} bytes fits no zone");
         assert!(oldest.is_none_or(apart), "a batch would overwrite one that matters");
+        assert!(reserved <= self.used, "a batch without a reservation");
+        assert_eq!(self.recording, 0, "the batch before is not written yet");
         self.used = self.used - reserved + bytes;
+        assert!(self.used <= self.zone_bytes / 2, "a batch is larger than its units have reserved");
         let (sequence, tail) = (self.next, self.next - self.live.len() as u64);
         let empty = users == 0;
         let landed = empty.then_some((self.flushes, self.writings));
@@ -179,6 +183,10 @@ impl Ring {
     /// The last placed batch is durable on all its remaining members.
     pub fn written(&mut self) {
         self.durable = self.next - 1;
+        assert!(
+            self.recording <= self.retired && self.retired <= self.used,
+            "lost count: {self:?}"
+        );
         self.used -= self.recording;
         self.retired -= self.recording;
         self.recording = 0;
@@ -196,6 +204,7 @@ impl Ring {
     pub fn landed(&mut self, sequence: u64, volatile: bool) {
         let (now, checksums) = ((self.flushes, self.writings), self.checksums);
         let batch = self.batch(sequence).expect("a batch is kept while it has users");
+        assert!(batch.users > 0, "a unit has written its rows twice");
         batch.users -= 1;
         batch.resolved = !volatile;
         if batch.users == 0 {
@@ -216,6 +225,7 @@ impl Ring {
     /// This checksum write has succeeded.
     pub fn checksums_written(&mut self, number: u64) {
         let flushes = self.flushes;
+        assert!(number < self.writings, "checksums are written that were not begun");
         for batch in &mut self.live {
             if batch.checksummed.is_none()
                 && batch.landed.is_some_and(|(_, landed)| landed <= number)
@@ -236,6 +246,7 @@ impl Ring {
     /// A flush has succeeded: batches that had landed before it began are durable.
     pub fn flushed(&mut self, number: u64) {
         let checksums = self.checksums && !broken(Broken::LogRecycledUnsummed);
+        assert!(number < self.flushes, "a flush ends that was not begun");
         for batch in &mut self.live {
             batch.durable |= batch.landed.is_some_and(|(landed, _)| landed <= number);
             let checksummed =
@@ -247,12 +258,14 @@ impl Ring {
 
     /// True if the rows of this batch may not be durable yet.
     pub fn is_live(&self, sequence: u64) -> bool {
+        assert!(sequence < self.next, "batch {sequence} was never placed");
         let age = self.next - sequence;
         let index = (self.live.len() as u64).checked_sub(age);
         index.is_some_and(|index| !self.live[index as usize].durable)
     }
 
     fn batch(&mut self, sequence: u64) -> Option<&mut Live> {
+        assert!(sequence < self.next, "batch {sequence} was never placed");
         let age = self.next - sequence;
         let index = (self.live.len() as u64).checked_sub(age)?;
         self.live.get_mut(index as usize)

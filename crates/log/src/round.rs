@@ -115,6 +115,7 @@ impl Round {
     /// A unit that joined this round leaves without handing over records.
     pub fn leave(&mut self, number: u64) {
         if !self.is_late(number) {
+            assert!(self.joined > 0, "a unit leaves a round that it has not joined");
             self.joined -= 1;
             if self.joined + self.gathered == 0 {
                 self.used.fill(0);
@@ -129,6 +130,7 @@ impl Round {
 
     /// A unit that joined and is not late hands over its records.
     pub fn hand_over(&mut self) {
+        assert!(self.joined > 0, "a unit hands over to a round that it has not joined");
         self.joined -= 1;
         self.gathered += 1;
     }
@@ -142,6 +144,8 @@ impl Round {
 
     /// The batch goes out; returns its generation.
     pub fn place(&mut self) -> u64 {
+        let empty = self.phase != Phase::Gathering || self.gathered == 0;
+        assert!(!empty, "the rows of the round before may not be durable");
         self.phase = Phase::UnderWay(self.gathered);
         self.volatile = false;
         self.number
@@ -157,6 +161,7 @@ impl Round {
     pub fn landed(&mut self, volatile: bool) {
         let Phase::UnderWay(users) = &mut self.phase else { return };
         self.volatile |= volatile && !broken(Broken::LogRecycledUnflushed);
+        assert!(*users > 0, "a unit has written its rows twice");
         *users -= 1;
         match (*users, self.volatile) {
             (0, true) => self.phase = Phase::Landed(self.flushes),
@@ -189,6 +194,7 @@ impl Round {
 
     /// A flush has succeeded: rows that had landed before it began are durable.
     pub fn flushed(&mut self, number: u64) {
+        assert!(number < self.flushes, "a flush ends that was not begun");
         if matches!(self.phase, Phase::Landed(landed) if landed <= number) {
             self.next();
         }

@@ -105,6 +105,7 @@ pub fn solve(
     torn_row: &TornRow,
     held: &mut Held,
 ) -> Vec<(Range<u64>, Vec<usize>)> {
+    assert_eq!(held.data.len(), map.data_count(), "one place for each data slot");
     for (index, new) in &torn_row.logged {
         held.data[*index] = Some(new.clone());
     }
@@ -264,6 +265,7 @@ impl Puzzle<'_> {
     /// The number of this block in the record; `None` if a newer record covers a part of it.
     fn number(&self) -> Option<usize> {
         let record = &self.torn_row.record;
+        assert!(record.start <= self.torn_row.start, "a piece lies in its record");
         let start = self.torn_row.start + self.block.start as u64 - record.start;
         let range = start..start + self.block.len() as u64;
         record.blocks().position(|block| block == range)

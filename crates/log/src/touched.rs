@@ -103,6 +103,7 @@ impl Touched {
         sequence: u64,
         is_live: impl Fn(u64) -> bool,
     ) {
+        assert!(!slots.is_empty(), "a row that touches no slot conflicts with none");
         for (key, span) in blocks(at, len) {
             let place = self.place(key, &is_live);
             let Some(place) = place.or_else(|| self.grow(key, &is_live)) else {
@@ -169,6 +170,7 @@ impl Touched {
 
 /// The keys of a row, and its bytes in each.
 fn blocks(at: u64, len: u64) -> impl Iterator<Item = (u64, (u16, u16))> {
+    assert!(len > 0, "a row of nothing");
     let end = at + len;
     (at / BLOCK..=(end - 1) / BLOCK).map(move |block| {
         let start = block * BLOCK;

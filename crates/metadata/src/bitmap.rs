@@ -95,7 +95,9 @@ impl Bits {
 
     /// Changes the header; its page must then be written.
     pub(crate) fn edit_header(&mut self, edit: impl FnOnce(&mut Bitmap)) {
+        let bits = self.header.bits();
         edit(&mut self.header);
+        assert_eq!(self.header.bits(), bits, "the bits would stand for other regions");
         self.image[..HEADER_BYTES as usize].copy_from_slice(&self.header.print());
     }
 

@@ -31,15 +31,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::ops::Range;
 use std::rc::Rc;
 
 use io::Clock;
 use io::broken::{Broken, broken};
 use layout::md::superblock::{CLEAN, Device, EVENTS_MOST};
-use layout::md::{
-    BadBlocks, Bitmap, Features, LogFull, Magic, Role, SECTOR, Superblock, Timestamp, Uuid, Version,
-};
+use layout::md::{Bitmap, Features, Magic, Role, SECTOR, Superblock, Timestamp, Uuid, Version};
 use layout::private::{Consistency, Tag};
 use layout::{Configuration, Family, Geometry, Layout, MemberId, RangeSet, sync};
 
@@ -53,6 +50,7 @@ use crate::commit::record::Record;
 
 pub(crate) mod add_member;
 pub mod async_mutex;
+mod bad_blocks;
 pub(crate) mod bitmap_pages;
 pub(crate) mod catch_up;
 mod data;
@@ -437,6 +435,8 @@ impl MetadataWriter {
                 features = features.with(Features::REPLACEMENT);
             }
         }
+        let most = record.superblock.data_size;
+        assert!(recovery_offset <= most, "recovered beyond the end of the member");
         Superblock { features, recovery_offset, ..record.superblock.clone() }
     }
 
@@ -485,6 +485,9 @@ impl MetadataWriter {
             roles = Superblock::role_table(top).expect("admission bounds the numbers");
             roles[..state.roles.len()].copy_from_slice(&state.roles);
         }
+        let known =
+            |(_, id): (_, MemberId)| id == MemberId::JOURNAL || (id.0 as usize) < roles.len();
+        assert!(configuration.assigned().all(known), "a member that no superblock would name");
         for (number, role) in roles.iter_mut().enumerate() {
             let id = MemberId(number as u32);
             *role = match (configuration.slot_of(id), *role) {
@@ -508,27 +511,14 @@ impl MetadataWriter {
             if !failures.iter().any(|(failed, _)| failed == id)
                 && let Some(superblock) = written.remove(id)
             {
+                let before = record.superblock.events;
+                assert!(superblock.events > before, "event counts only grow");
                 // Read errors may have been repaired meanwhile.
                 let corrected_reads = record.superblock.device.corrected_reads;
                 let device = Device { corrected_reads, ..superblock.device };
                 record.superblock = Superblock { device, ..superblock };
             }
         }
-    }
-
-    /// The bad bytes of a member's data.
-    pub fn bad_bytes(&self, id: MemberId) -> u64 {
-        self.state.borrow().records.get(&id).map_or(0, |record| record.bad_ranges().bytes())
-    }
-
-    /// Removes bytes of a member's data from its bad-block log, from the next commit on.
-    pub fn clear_bad_block(&self, id: MemberId, range: Range<u64>) {
-        let mut state = self.state.borrow_mut();
-        let Some(record) = state.records.get_mut(&id) else { return };
-        let start = (record.map.data.start + range.start).div_ceil(SECTOR);
-        let end = (record.map.data.start + range.end) / SECTOR;
-        record.bad.remove(start..end);
-        record.bad_changed = true;
     }
 
     /// Gives a spare the exact size of the member that it will replace. On linear and RAID 0 the
@@ -567,23 +557,6 @@ impl MetadataWriter {
         {
             *role = Role::Faulty;
         }
-    }
-
-    /// Records bytes of a member (from the start of its data) as bad, at the next commit.
-    ///
-    /// # Errors
-    /// The member has no room for it in its bad-block log, or no log.
-    pub fn add_bad_block(&self, id: MemberId, range: Range<u64>) -> Result<(), LogFull> {
-        let mut state = self.state.borrow_mut();
-        let Some(record) = state.records.get_mut(&id) else { return Ok(()) };
-        let start = (record.map.data.start + range.start) / SECTOR;
-        let end = (record.map.data.start + range.end).div_ceil(SECTOR);
-        let mut bad: BadBlocks = record.bad.clone();
-        bad.add(start..end);
-        record.print_bad_blocks(&bad)?;
-        record.bad = bad;
-        record.bad_changed = true;
-        Ok(())
     }
 
     /// Adds to the count of sectors that were rewritten after a read error, at the next commit.

@@ -155,6 +155,7 @@ pub async fn create_with_journal(
             .await
             .map_err(|why| Error::refused(NOT_WRITTEN).because(why))?;
     }
+    assert_eq!(records.len(), old.len(), "each disk loses what was there");
     let work = records.iter().zip(&old).map(|(record, old)| async {
         write_structures(&reach, (record, old), bits.as_ref(), &private, new.zeroed)
             .await

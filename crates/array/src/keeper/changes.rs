@@ -141,6 +141,7 @@ impl Keeper {
     /// Makes a configuration durable. Removes members that cannot be written.
     pub(super) async fn make_durable(&self, next: &mut Configuration) {
         let expected = self.configuration.borrow().epoch;
+        assert!(next.epoch > expected, "a change of membership is a new epoch");
         while !next.mode.is_final() {
             self.mind_journal(next);
             match self.decisions.decide(expected, &self.decision(next.clone())).await {
@@ -195,6 +196,7 @@ impl Keeper {
             },
             _ => SlotAssignment::default(),
         };
+        assert!(next.slot_of(id).is_none(), "a member that is lost would be written to");
         if !self.geometry.survives(Keeper::not_in_sync(next)) {
             next.mode = Mode::Broken;
         }
@@ -244,6 +246,7 @@ impl Keeper {
                     let ranges = ranges.unwrap_or_default();
                     let first =
                         ranges.next(0).map_or(self.geometry.capacity(), |range| range.start);
+                    assert!(next.slots[slot.index()].member.is_none(), "slot {slot} has a member");
                     self.sync.partial.borrow_mut().insert(id, ranges);
                     next.slots[slot.index()] = SlotAssignment {
                         member: Some(id),

@@ -287,6 +287,7 @@ impl Keeper {
                 let border = ((start / step + 1) * step).min((start / region + 1) * region);
                 let len = border.min(end) - start;
                 let len = len.min(range.end.next_multiple_of(stripe) - start).min(end - start);
+                assert!(start + len > next, "the walk stands still");
                 next = start + len;
                 let answer = self.home.job_range(task, start, len);
                 flights.push_back(InFlight { start, len, answer });

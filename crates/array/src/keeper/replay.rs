@@ -422,6 +422,8 @@ impl Keeper {
     fn parity_of(&self, map: &StripeMap, torn_row: &TornRow, held: &Held) -> (Vec<u8>, Vec<u8>) {
         let len = torn_row.len as usize;
         let (mut p, mut q) = (vec![0; len], vec![0; len]);
+        let whole = held.data.iter().flatten().all(|bytes| bytes.len() == len);
+        assert!(whole, "parity of blocks of different lengths");
         let source = |index: usize, at: usize| {
             let bytes = held.data[index].as_deref().expect("solving leaves none out");
             &bytes[at..]

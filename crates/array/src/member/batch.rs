@@ -93,6 +93,7 @@ impl Batch {
         limit: u64,
     ) {
         let len = buf.len() as u64;
+        member.assert_holds(at, len);
         if let Some(op) = self.joinable(member, slot, at, len, limit)
             && let State::Gathering(Work::Read(bufs)) = &mut op.state
         {
@@ -116,6 +117,7 @@ impl Batch {
         limit: u64,
     ) {
         let len = bytes.len() as u64;
+        member.assert_holds(at, len);
         if let Some(op) = self.joinable(member, slot, at, len, limit)
             && let State::Gathering(Work::Write(bufs)) = &mut op.state
         {
@@ -131,6 +133,7 @@ impl Batch {
     /// Adds any other operation on a member's data.
     pub(crate) fn add(&mut self, member: &Rc<Member>, slot: Slot, at: u64, work: Work, tag: u32) {
         let len = work.len();
+        member.assert_holds(at, len);
         self.open(member, slot, at, len, work, tag);
     }
 
@@ -372,6 +375,7 @@ impl Batch {
             let ok = result.is_ok();
             match work {
                 Some(Work::Read(mut bufs)) => {
+                    assert_eq!(bufs.len(), op.tags.len(), "a buffer for each tag");
                     for (buf, &tag) in bufs.drain(..).zip(&op.tags) {
                         read(tag, Some(buf), ok);
                     }
@@ -434,7 +438,9 @@ impl MemberOp {
 
     /// Counts one operation less in flight.
     fn end_load(&self) {
-        self.member.busy.set(self.member.busy.get() - 1);
+        let busy = self.member.busy.get();
+        assert!(busy > 0, "an operation ends that was not sent");
+        self.member.busy.set(busy - 1);
     }
 
     /// Records the answer time, or the time so far. True if the member may have become slow by

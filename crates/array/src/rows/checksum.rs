@@ -263,6 +263,7 @@ impl ChecksumTable {
         let own = pages.values().filter(|page| page.member.id == member);
         let kept = broken(Broken::ForgottenPageWritten);
         let dirty = own.filter(|page| page.dirty.replace(kept && page.dirty.get())).count();
+        assert!(dirty <= self.dirty.get(), "dirty pages are miscounted");
         self.dirty.set(self.dirty.get() - dirty);
         pages.retain(|&(id, _), _| id != member);
     }
@@ -387,6 +388,7 @@ impl RowOp<'_> {
         let take = |tag: u32, buf: Option<Buf>, ok: bool| {
             let page = &fetch.pages[tag as usize];
             if let Some(buf) = buf.filter(|_| ok) {
+                assert_eq!(buf.len() as u64, PAGE_BYTES, "a page is read whole");
                 *page.bytes.borrow_mut() = buf.to_vec();
                 page.ready.set(true);
             }
@@ -458,6 +460,7 @@ impl RowOp<'_> {
             let runs = group.chunk_by(|page, next| page.goes_out_with(next));
             for run in runs.filter(|run| run[0].dirty.get()) {
                 let bytes = run.iter().map(|page| {
+                    assert!(page.ready.get(), "a page is written that was never read");
                     page.dirty.set(false);
                     checksums.dirty.set(checksums.dirty.get() - 1);
                     self.engine.pool.copy_of(&page.bytes.borrow()).freeze()
@@ -522,6 +525,8 @@ impl Page {
     /// The page's offset on its member's disk.
     fn place(&self) -> u64 {
         let table = self.member.table.expect("every member of an array with sums has a table");
+        // The page is in the table if its first block is in the member's data.
+        self.member.assert_holds(self.number * PAGE_COVERS, 1);
         table + self.number * PAGE_BYTES
     }
 }

@@ -93,6 +93,7 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let Waiting { log, short } = self;
+        assert!(log.waiting.get() > 0, "one waits for log space no longer who never did");
         log.waiting.set(log.waiting.get() - 1);
         log.short.set(log.short.get() - u32::from(*short));
     }
@@ -526,6 +527,9 @@ impl Engine {
                     return batch.log(member, slot, place.offset + at, parts);
                 }
             };
+            let zones_end = (self.index as u64 + 1) * zone_bytes;
+            assert!(zones_end <= place.bytes, "a zone beyond the log of {}", member.name);
+            assert!(member.logged.get() < placed.sequence, "the numbers of batches grow");
             let numbers = Numbers {
                 session: place.session,
                 previous: member.logged.get(),

@@ -213,6 +213,8 @@ impl Inside<'_> {
         while !until() {
             let opened = self.gate.opened.wait();
             self.gate.parked.set(self.gate.parked.get() + 1);
+            let all = self.gate.parked.get() <= self.gate.inside.get();
+            assert!(all, "the gate would seem still while someone moves inside");
             self.gate.wake_closer();
             opened.await;
         }
@@ -221,7 +223,9 @@ impl Inside<'_> {
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.gate.inside.set(self.gate.inside.get() - 1);
+        let inside = self.gate.inside.get();
+        assert!(inside > 0, "one leaves the gate who has not entered");
+        self.gate.inside.set(inside - 1);
         self.gate.wake_closer();
     }
 }

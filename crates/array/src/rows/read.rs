@@ -376,6 +376,7 @@ impl Engine {
         let chunk = geometry.chunk_bytes();
         let (mut at, end) = (offset, offset + len);
         std::iter::from_fn(move || {
+            assert!(at <= end, "a chunk beyond the range");
             if at == end {
                 return None;
             }
@@ -519,6 +520,7 @@ pub(crate) struct Target<'a> {
 impl Target<'_> {
     /// Copies bytes to their array offset.
     pub(crate) fn put(&mut self, array_offset: u64, mut bytes: &[u8]) {
+        assert!(array_offset >= self.offset, "bytes that the client has not asked for");
         let mut skip = (array_offset - self.offset) as usize;
         for buf in self.bufs.iter_mut() {
             if skip >= buf.len() {
@@ -533,6 +535,7 @@ impl Target<'_> {
                 return;
             }
         }
+        assert!(bytes.is_empty(), "{} bytes have no place in the client's buffers", bytes.len());
     }
 }
 

@@ -48,6 +48,7 @@ impl<'a> Fresh<'a> {
 
     /// The bytes from an array offset to the end of the buffer that holds it.
     pub(crate) fn from(self, array_offset: u64) -> &'a [u8] {
+        assert!(array_offset >= self.offset, "new bytes are asked for before they begin");
         let mut skip = (array_offset - self.offset) as usize;
         for buf in self.bufs {
             if skip < buf.len() {
@@ -77,6 +78,7 @@ impl<'a> Fresh<'a> {
         array_offset: u64,
         len: u64,
     ) -> impl Iterator<Item = (u64, SharedBuf)> {
+        assert!(array_offset >= self.offset, "new bytes are asked for before they begin");
         let (mut skip, mut left) = ((array_offset - self.offset) as usize, len as usize);
         let mut done = 0;
         self.bufs.iter().filter_map(move |buf| {
@@ -126,6 +128,8 @@ impl RowOp<'_> {
             Some(whole) => (wide, &whole[..]),
             None => (range, &*bytes),
         };
+        let have = bytes.iter().map(|buf| buf.len() as u64).sum::<u64>();
+        assert_eq!(have, at.1, "a write has all the bytes of its range");
         self.work.healed = false;
         self.write_blocks(at, Fresh::new(at.0, bytes)).await?;
         self.mend_bad(range).await;
@@ -355,6 +359,7 @@ impl RowOp<'_> {
             }
             again = Some(self.work.failures.iter().map(|failure| failure.slot).collect());
             self.lose(&view).await?;
+            assert!(self.engine.view().epoch > view.epoch, "sent again without a change");
             view = self.engine.view();
             if view.mode == Mode::Full {
                 let mut unfinished = self.engine.unfinished.borrow_mut();
@@ -433,9 +438,12 @@ impl Engine {
         let base = self.stripe_offset(row.stripe) + row.start;
         let touched = row.first..row.first + row.count;
         for index in touched.clone().filter(|&index| plan.write.contains(map.data(index))) {
+            let mut end = work.at();
             for (at, bytes) in fresh.share(base + index as u64 * chunk, row.len()) {
+                end += bytes.len() as u64;
                 outgoing.push(Outgoing { slot: map.data(index), at: work.at() + at, bytes });
             }
+            assert_eq!(end - work.at(), row.len(), "parity would have what the data has not");
         }
         let parity = plan.write.intersection(work.roles.parity());
         if parity.is_empty() {
@@ -471,6 +479,7 @@ impl Engine {
         for index in row.first..row.first + row.count {
             let old = take(map.data(index)).expect("a read-modify-write reads what it touches");
             let len = old.len() as u64;
+            assert_eq!(len, row.len(), "old data of another length than its row");
             self.setup.clock.charge(io::Cost::Parity, len);
             compute::update(
                 self.setup.kernel,

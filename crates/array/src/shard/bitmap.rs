@@ -87,6 +87,7 @@ impl HeldRegions {
         let mut held = self.held.borrow_mut();
         for region in regions {
             let mark = held.get_mut(&region).expect("held since enter");
+            assert!(mark.writers > 0, "the bit of region {region} would be cleared under a write");
             mark.writers -= 1;
             mark.last_write = now;
         }

@@ -92,6 +92,7 @@ impl Mirror {
     pub(super) const fn places(&self, array_offset: u64) -> Places {
         let slots = self.slots.get() as u8;
         if self.is_contiguous() {
+            assert!(array_offset < self.capacity, "beyond the end of the array");
             let len = self.capacity - array_offset;
             return Places::near(slots, array_offset, len);
         }
@@ -100,6 +101,8 @@ impl Mirror {
         let far = self.far as u64;
         let (stripe, stride) = if self.offset { (stripe * far, 1) } else { (stripe, self.stripes) };
         let chunk = self.chunk.get();
+        let last = stripe * chunk + within + (far - 1) * stride * chunk;
+        assert!(last < self.member_bytes(), "a copy beyond the end of its member");
         Places {
             len: chunk - within,
             member_offset: stripe * chunk + within,

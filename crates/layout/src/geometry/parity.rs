@@ -121,6 +121,7 @@ impl Parity {
     pub(super) fn new(layout: Layout, slots: usize, chunk: u64, stripes: u64) -> Parity {
         let rule = Rule::of(layout, slots as u8);
         let parities = if rule.q == Second::None { 1 } else { 2 };
+        assert!(slots as u64 > parities && stripes > 0, "no data beside parity");
         let data = slots as u64 - parities;
         Parity {
             rule,
@@ -171,6 +172,7 @@ impl Parity {
             Data::Ascending => NO_SLOT,
             Data::After(slots) => wrap(p + slots, ring),
         };
+        assert!(p < n && (q == NO_SLOT || (q < n && q != p)), "P and Q on two slots of the array");
         let member_offset = stripe * self.chunk.get();
         StripeMap { member_offset, slots: n, p, q, first, ring, ddf: self.rule.ddf }
     }

@@ -73,6 +73,7 @@ impl Places {
         if slot >= slots {
             slot -= slots;
         }
+        assert!(slot < slots, "a copy on a slot that the array does not have");
         Place { slot: Slot(slot as u8), member_offset }
     }
 

@@ -101,6 +101,7 @@ impl Plain {
     pub(super) fn places(&self, array_offset: u64) -> Places {
         let zone = self.zones.partition_point(|zone| zone.array_end <= array_offset);
         let zone = &self.zones[zone];
+        assert!(zone.array_start <= array_offset, "zones leave out a part of the array");
         let offset = array_offset - zone.array_start;
         if let [slot] = zone.slots[..] {
             return Places::one(slot, zone.member_start + offset, zone.array_end - array_offset);
@@ -111,7 +112,9 @@ impl Plain {
         let index = zone.first + turn;
         let index = if index >= width { index - width } else { index };
         let member_offset = zone.member_start + stripe * self.chunk.get() + within;
-        Places::one(zone.slots[index as usize], member_offset, self.chunk.get() - within)
+        let slot = zone.slots[index as usize];
+        assert!(member_offset < self.member_bytes(slot), "beyond the end of the member");
+        Places::one(slot, member_offset, self.chunk.get() - within)
     }
 
     /// The content at an offset of a member within the used part.

@@ -246,6 +246,7 @@ impl Bitmap {
 
     /// The sectors a bit stands for.
     pub const fn sectors_of(&self, bit: u64) -> Range<u64> {
+        assert!(bit < self.bits(), "a bit beyond the bitmap");
         let chunk = self.chunk_bytes as u64 / SECTOR;
         let start = bit * chunk;
         let end = start + chunk;

@@ -141,6 +141,7 @@ impl ChecksumEntry {
     /// # Panics
     /// If the page has no such entry.
     pub fn get(page: &[u8], index: usize) -> ChecksumEntry {
+        assert_eq!(page.len() as u64, PAGE_BYTES, "a page of the table is read whole");
         let entry = &page[index * ENTRY_BYTES..][..ENTRY_BYTES];
         let (checksum, generation) =
             (entry::CHECKSUM.get_u32(entry), entry::GENERATION.get_u32(entry));
@@ -152,6 +153,7 @@ impl ChecksumEntry {
     /// # Panics
     /// If the page has no such entry.
     pub fn put(self, page: &mut [u8], index: usize) {
+        assert_eq!(page.len() as u64, PAGE_BYTES, "a page of the table is written whole");
         let entry = &mut page[index * ENTRY_BYTES..][..ENTRY_BYTES];
         entry::CHECKSUM.put(entry, self.checksum.into());
         entry::GENERATION.put(entry, self.generation.into());

@@ -382,6 +382,7 @@ pub fn put_record(form: Form, head: &mut [u8], index: usize, record: &Record) {
 /// batch of this many records.
 pub fn put_check(form: Form, head: &mut [u8], records: usize, index: usize, check: u32) {
     let at = words_at(form, records) + index * CHECK_SIZE;
+    assert!(at + CHECK_SIZE <= head.len(), "a check beyond the head would be lost");
     head[at..at + CHECK_SIZE].copy_from_slice(&check.to_le_bytes());
 }
 
@@ -396,6 +397,10 @@ pub fn seal<'a>(
     crc32c: Crc32c,
 ) {
     let bytes = head.len() + payload.clone().map(<[u8]>::len).sum::<usize>();
+    let BatchHeader { sequence, tail, durable, previous, .. } = *header;
+    let follows = tail <= sequence && durable < sequence && previous < sequence;
+    assert!(follows && header.session != 0, "a reader would refuse the batch: {header:?}");
+    assert!(records > 0 || head.len() == head_bytes(form, 0, 0), "checks without a record");
     at::MAGIC.put(head, form.magic());
     at::SESSION.put(head, header.session);
     at::SEQUENCE.put(head, header.sequence);

@@ -42,6 +42,7 @@ fn written(geometry: &Geometry, rows: &[(u64, usize)]) -> Vec<u8> {
         lane.payload.push(payload.freeze());
         // A batch without units would be durable at once.
         batch.units.push(units.start().0);
+        batch.reserved = space.reserve(3 * BATCH_ALIGNMENT, std::iter::empty()).expect("room");
         let placed = batch.place(form, &mut space, &mut touched);
         let numbers = Numbers { session: SESSION, previous, zone: 0 };
         let lane = &batch.lanes[slot.index()];

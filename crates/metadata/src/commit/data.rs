@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use layout::private::checksums::PAGE_BYTES;
+use layout::private::checksums::{PAGE_BYTES, PAGE_COVERS};
 use layout::{MemberId, RangeSet};
 
 use crate::commit::MetadataWriter;
@@ -22,6 +22,7 @@ impl MetadataWriter {
             return Err(io::Error::new(kind, "on the list of bad blocks"));
         }
         let start = record.map.data.start;
+        assert!(range.end <= record.map.data_bytes(), "a read beyond the data");
         self.reach().read(&*record.disk, start + range.start..start + range.end).await
     }
 
@@ -35,6 +36,8 @@ impl MetadataWriter {
     /// Writes bytes of a member's data.
     pub async fn write_data(&self, id: MemberId, at: u64, bytes: &[u8]) -> io::Result<()> {
         let record = self.record_of(id)?;
+        let most = record.map.data_bytes();
+        assert!(at + bytes.len() as u64 <= most, "a write beyond the data");
         record.writer(self.reach()).write(record.map.data.start + at, bytes, false).await
     }
 
@@ -47,12 +50,15 @@ impl MetadataWriter {
     /// Writes a page of a member's table of checksums.
     pub async fn write_table(&self, id: MemberId, number: u64, page: &[u8]) -> io::Result<()> {
         let (record, start) = self.table(id, number)?;
+        assert_eq!(page.len() as u64, PAGE_BYTES, "a page of the table is written whole");
         record.writer(self.reach()).write(start, page, false).await
     }
 
     fn table(&self, id: MemberId, number: u64) -> io::Result<(Record, u64)> {
         let none = || io::Error::new(io::ErrorKind::Gone, "a member without a table of checksums");
         let (record, start) = self.record(id).zip(self.table_place(id)).ok_or_else(none)?;
+        let first = number * PAGE_COVERS;
+        assert!(first < record.map.data_bytes(), "a page beyond the end of the table");
         Ok((record, start + number * PAGE_BYTES))
     }
 }

@@ -111,7 +111,9 @@ impl MemberIo {
         }
         let first = (range.start - wide.start) as usize;
         let within = first..first + (range.end - range.start) as usize;
-        Ok(Loaded { buf: read.unwrap_or(rest), within })
+        let buf = read.unwrap_or(rest);
+        assert!(within.end <= buf.len(), "a read that is shorter than its range");
+        Ok(Loaded { buf, within })
     }
 
     /// The answer; `None` if it does not come in time.

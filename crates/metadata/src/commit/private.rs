@@ -192,6 +192,11 @@ impl MetadataWriter {
         self.state.borrow().bad.bytes()
     }
 
+    /// Bytes that a member's disk has for the array's data; 0 on a journal device.
+    pub fn data_bytes(&self, id: MemberId) -> u64 {
+        self.state.borrow().records.get(&id).map_or(0, |record| record.map.data_bytes())
+    }
+
     /// The place of a member's log, if the array has one.
     pub fn log_place(&self, id: MemberId) -> Option<LogPlace> {
         if id == MemberId::JOURNAL {
@@ -290,7 +295,10 @@ impl Record {
             since: self.since.unwrap_or(u32::MAX),
             form: private.log.form,
         };
+        let zones = u64::from(log.zones) * log.zone_bytes;
+        assert!(zones <= parts.log.end - parts.log.start, "zones beyond the end of the log");
         let at = bounds.start + PrivateHeader::copy(superblock.events) * HEADER_BYTES;
+        assert!(at + HEADER_BYTES <= parts.log.start, "a header that overwrites the log");
         let header = PrivateHeader {
             set_uuid: superblock.set_uuid,
             device_uuid: superblock.device.uuid,
@@ -314,6 +322,7 @@ impl Record {
     /// Writes the list of the array's bad blocks for the header with `events`.
     async fn write_bad_list(&self, reach: &MemberIo, events: u64, list: &[u8]) -> io::Result<()> {
         let Some(parts) = self.map.private_parts() else { return Ok(()) };
+        assert!(list.len() as u64 <= bad::LIST_BYTES, "a list that overwrites the other copy");
         let at = parts.history.start + PrivateHeader::copy(events) * bad::LIST_BYTES;
         self.writer(reach).write(at, list, false).await
     }

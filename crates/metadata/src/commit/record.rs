@@ -56,6 +56,8 @@ impl Record {
         superblock: &Superblock,
     ) -> io::Result<()> {
         let block = self.disk.limits().logical_block as usize;
+        let at = superblock.super_offset * SECTOR;
+        assert_eq!(at, self.map.superblock.start, "a superblock lies where it says");
         let mut bytes = superblock.print();
         bytes.resize(bytes.len().next_multiple_of(block), 0);
         let room = &self.map.superblock;
@@ -93,6 +95,7 @@ impl Record {
     pub(crate) async fn write_bad_blocks(&self, reach: &MemberIo) -> io::Result<()> {
         let Some(room) = &self.map.bad_blocks else { return Ok(()) };
         let Ok(bytes) = self.print_bad_blocks(&self.bad) else { return Ok(()) };
+        assert!(bytes.len() as u64 <= room.end - room.start, "a list larger than its room");
         self.writer(reach).write(room.start, &bytes, false).await
     }
 

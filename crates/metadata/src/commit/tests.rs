@@ -508,10 +508,11 @@ fn bad_blocks_are_kept_and_the_log_can_be_full() {
     assert_eq!(again.members[1].bad, bad);
     assert!(again.members[0].bad.is_empty());
     let full = (1..512).find_map(|index| {
-        again.metadata.add_bad_block(MemberId(1), 8192 * index + 1024..8192 * index + 1536).err()
+        let start = 8192 + 1024 * index;
+        again.metadata.add_bad_block(MemberId(1), start..start + 512).err()
     });
     assert_eq!(full, None, "511 more entries fit");
-    let error = again.metadata.add_bad_block(MemberId(1), 7 * MIB..7 * MIB + 512).unwrap_err();
+    let error = again.metadata.add_bad_block(MemberId(1), MIB..MIB + 512).unwrap_err();
     assert_eq!((error.needed, error.room), (513, 512));
 }
 

@@ -102,6 +102,7 @@ impl RowOp<'_> {
             let checksummed = row.roles.parity().count() + row.row.count;
             self.engine.setup.clock.charge(io::Cost::Checksum, row.row.len() * checksummed as u64);
         }
+        assert!(outgoing.is_empty(), "bytes go out that get no checksum");
     }
 
     /// Computes checksums of the outgoing bytes, all in whole blocks.
@@ -318,6 +319,7 @@ impl RowOp<'_> {
         let mut lost = Vec::new();
         for rest in rests.into_iter().filter(|rest| !rest.is_empty()) {
             let block = rest.start / BLOCK * BLOCK;
+            assert!(rest.end <= block + BLOCK, "the rest of one block");
             let whole = block..(block + BLOCK).min(wide_end);
             let bytes = match self.read_held(whole).await {
                 Ok(bytes) => bytes,
@@ -461,6 +463,7 @@ impl Engine {
             }
             at = next;
         }
+        assert!(start <= offset && end <= at, "the blocks around a range cover it");
         self.setup.clock.charge(io::Cost::Copy, len);
     }
 }

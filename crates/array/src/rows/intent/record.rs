@@ -47,6 +47,7 @@ impl RowOp<'_> {
             news = rest;
             any |= self.engine.gather_row(log, row, (own, checksummed), fresh, view);
         }
+        assert!(outgoing.is_empty() && news.is_empty(), "bytes go out that no record tells of");
         if !any {
             return true;
         }
@@ -63,7 +64,9 @@ impl RowOp<'_> {
         let geometry = &self.engine.setup.geometry;
         let chunk = geometry.chunk_bytes();
         let data = geometry.data_count() as u16;
-        let zeros = Record::of_zeros(first, count as u32, chunk, data);
+        assert!(first + count <= geometry.stripes(), "zeros beyond the end of the array");
+        let several = u32::try_from(count).expect("a unit lies in one region");
+        let zeros = Record::of_zeros(first, several, chunk, data);
         let record = Record { epoch: view.epoch.0 as u32, ..zeros };
         if entry.is_late() {
             return false;

@@ -53,6 +53,7 @@ impl Piece {
     /// The part of the piece in a range that overlaps it.
     pub(crate) fn within(&self, range: &Range<u64>) -> Piece {
         let (start, end) = (self.start.max(range.start), self.end().min(range.end));
+        assert!(start <= end, "a piece that is not within {range:?}");
         let bytes = self.bytes.slice((start - self.start) as usize..(end - self.start) as usize);
         Piece { start, bytes, memory: Rc::clone(&self.memory) }
     }
@@ -132,6 +133,8 @@ pub(crate) struct Held {
 impl Held {
     /// Adds a piece to its span. True if the span is now full.
     pub(crate) fn put(&mut self, span: Range<u64>, piece: Piece, now: Time) -> bool {
+        let within = span.start <= piece.start && piece.end() <= span.end;
+        assert!(within, "a held write goes out with the block that it lies in");
         let age = self.next;
         let block = self.open.entry(span.start).or_insert_with(|| {
             self.ages.insert(age, span.start);
@@ -151,6 +154,7 @@ impl Held {
     pub(crate) fn freeze(&mut self, span: u64) -> Option<(Leaving, Range<u64>)> {
         let block = self.open.remove(&span)?;
         self.ages.remove(&block.age);
+        assert!(block.memory <= self.open_memory, "memory of held writes is miscounted");
         self.open_memory -= block.memory;
         let leaving = Leaving { span, number: self.next };
         self.next += 1;
