@@ -1,7 +1,7 @@
 //! Bytes as a stream of choices: how a structured input is made of plain ones.
 //!
-//! Whoever mutates bytes mutates what is chosen, and every input means something: what is missing
-//! at the end counts as zeros.
+//! Mutating bytes mutates the choices, and every input is valid: missing bytes at the end count as
+//! zeros.
 
 /// Chooses by the bytes it was given.
 pub struct Choices<'a>(&'a [u8]);

@@ -1,9 +1,7 @@
-//! What users and other programs write to the program: words of the command line, and requests to
-//! the control API.
+//! Input from users and other programs: words of the command line, and requests to the control API.
 //!
-//! The program is no library. Its files that turn text into values and know nothing else are
-//! compiled here by themselves. Promises checked: no panic; what is accepted is written out and
-//! read again as the same.
+//! The program is no library. Its files that only turn text into values are compiled here by
+//! themselves. Promises checked: no panic; accepted input is printed and parses to the same value.
 
 use layout::md::Uuid;
 use layout::{Layout, Level};
@@ -84,7 +82,7 @@ fn size(text: &str, trail: &mut Trail) {
     let Ok(size) = read else { return };
     trail.size(size.0);
     assert_eq!(size.0.to_string().parse(), Ok(size), "a number of bytes");
-    // Shown with three digits: what is read again is near.
+    // Shown with three digits: the parsed value is close.
     for shown in [size.to_string(), size.in_thousands()] {
         let again: Result<size::Size, String> = shown.parse();
         let near = again.is_ok_and(|again| again.0.abs_diff(size.0) <= size.0 / 50);

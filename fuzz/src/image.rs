@@ -1,4 +1,4 @@
-//! Disks of arrays, changed between sessions, and requests to what is assembled from them.
+//! Disks of arrays, changed between sessions, and requests to the arrays assembled from them.
 //!
 //! ```text
 //!   create ─▶ session ─▶ edits ─▶ session ─▶ … ─▶ session with all disks
@@ -26,13 +26,13 @@ pub const IMAGE: Target = Target {
     seeds,
     mend: as_it_is,
     words: &[],
-    // Members of about 2 MiB of which little is written, the engine's buffers, a resync.
+    // Mostly unwritten members of about 2 MiB, the engine's buffers, a resync.
     memory_bytes: 64 << 20,
     most_bytes: 512,
 };
 
-/// For each shape: a quiet life, a life with a missing member, one that splits, and one with lies;
-/// then some with changed checksum tables.
+/// For each shape: a life without faults, one with a missing member, one with split brain, and one
+/// with lies; then some with changed checksum tables.
 fn seeds() -> Vec<Vec<u8>> {
     let writes = [3, 1, 0, 4, 1, 9, 7, 1, 30, 2];
     let mut seeds = Vec::new();

@@ -3,13 +3,13 @@
 //! ```text
 //!   fuzz_targets/*   one binary for each target, linked with libFuzzer
 //!          │ run: memory budget, leaks
-//!      TARGETS       a body, good seeds, a way to mend checksums, a budget
+//!      TARGETS       a body, good seeds, a checksum corrector, a budget
 //!       ┌──┴───────┬───────────┬──────────┐
 //!   metadata      nbd       config      image
 //! ```
 //!
-//! A *body* takes any bytes, calls the code under test, and panics where a promise is broken. It
-//! returns a [`Trail`] of what happened, so that a test can compare runs. Bodies are deterministic.
+//! A *body* takes any bytes, calls the code under test, and panics if a promise is broken. It
+//! returns a [`Trail`] of its events, so that a test can compare runs. Bodies are deterministic.
 //!
 //! A new target is a `pub const` of type [`Target`], its row in [`TARGETS`], a file of two lines in
 //! `fuzz_targets` and its `[[bin]]` in `Cargo.toml`; a test names the missing part.
@@ -42,7 +42,7 @@ pub use libfuzzer_sys;
 pub struct Target {
     /// As the command line and the corpus call it.
     pub name: &'static str,
-    /// What is checked.
+    /// The checks.
     pub what: &'static str,
     /// Runs one input; panics if a promise is broken.
     pub body: fn(&[u8]) -> Trail,
@@ -50,9 +50,9 @@ pub struct Target {
     pub seeds: fn() -> Vec<Vec<u8>>,
     /// Makes checksums right again, so that mutations get past them.
     pub mend: fn(&mut [u8]),
-    /// What a mutation may put anywhere: magic numbers, keywords.
+    /// Useful tokens for mutations: magic numbers, keywords.
     pub words: &'static [&'static [u8]],
-    /// No input may have more than so many bytes allocated at once.
+    /// Memory limit of an input.
     pub memory_bytes: usize,
     /// Longest input that is tried.
     pub most_bytes: usize,
@@ -78,7 +78,7 @@ pub const TARGETS: &[Target] = &[
     IMAGE,
 ];
 
-/// There is no checksum to mend.
+/// There is no checksum to correct.
 pub fn as_it_is(_: &mut [u8]) {}
 
 /// Inputs that may leave memory allocated before that counts as a leak: a table that grows once is

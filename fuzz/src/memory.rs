@@ -5,8 +5,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
 thread_local! {
-    // Per thread, so that tests side by side do not count each other's memory. Signed, since a
-    // thread may free what another allocated.
+    // Per thread, so that parallel tests do not count each other's memory. Signed, since a thread
+    // may free memory that another allocated.
     static LIVE: Cell<isize> = const { Cell::new(0) };
     static PEAK: Cell<isize> = const { Cell::new(0) };
 }
@@ -55,7 +55,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Bytes that this thread has allocated, less those that it has freed.
+/// Bytes that this thread has allocated, minus those that it has freed.
 pub(crate) fn live() -> isize {
     LIVE.get()
 }

@@ -1,9 +1,9 @@
-//! What is read from disks: superblocks, bitmaps, lists of bad blocks, log headers, signatures.
+//! On-disk structures: superblocks, bitmaps, bad-block lists, log headers, signatures.
 //!
-//! Each body takes the bytes of one structure as they lie on the disk. Promises checked: no panic;
-//! what is accepted obeys the documented rules, and is printed again as it was read; places that
-//! are derived from it lie on the member and apart from each other. Checksums are computed here a
-//! second time, from the formats' documents, so that mended inputs do not depend on what is tested.
+//! Each body takes the bytes of one structure. Promises checked: no panic; accepted input obeys the
+//! documented rules, and is printed unchanged; derived offsets are on the member and do not
+//! overlap. Checksums are computed here a second time, from the formats' documents, so that
+//! corrected inputs do not depend on the code under test.
 
 use std::ops::Range;
 

@@ -1,9 +1,8 @@
 //! NBD: our server with any client, our client with any server.
 //!
-//! Everything runs in one thread over a pipe in memory, with a clock that moves when the body says
-//! so. Promises checked: no panic; what the server sends can be taken apart again, and answers what
-//! was asked; a connection ends when the other side has gone; every operation of a client gets its
-//! one answer.
+//! Everything runs in one thread over a pipe in memory, with a clock that the body advances.
+//! Promises checked: no panic; the server's messages parse, and answer requests; a connection ends
+//! after the other side has gone; every operation of a client gets one answer.
 
 use crate::Target;
 
@@ -42,7 +41,7 @@ pub const NBD_CLIENT: Target = Target {
     ..TARGET
 };
 
-/// What limits.rs lets one connection keep, a request that is alone with its bytes, and a little.
+/// The memory limit of one connection in limits.rs, one request's bytes, and a little.
 const MEMORY_BYTES: usize = (64 + 32 + 8) << 20;
 
 const TARGET: Target = Target {

@@ -1,15 +1,15 @@
-//! What an input brought about, in one number.
+//! The events of an input, as one number.
 //!
-//! Owns the hash. Bodies note what they see (which field was refused, how a session ended), in few
-//! different values: a trail that is different for every input tells nothing.
+//! Owns the hash. Bodies record events (a refused field, the end of a session) in few different
+//! values: a trail that differs for every input is useless.
 
 use std::fmt::{self, Debug, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Whether what happens is also printed: for one input that a person looks at.
+/// Whether events are also printed: for one input under analysis.
 static ALOUD: AtomicBool = AtomicBool::new(false);
 
-/// Prints what happens from now on.
+/// Prints events from now on.
 pub fn aloud() {
     ALOUD.store(true, Ordering::Relaxed);
 }
@@ -21,11 +21,11 @@ pub fn tell(line: impl FnOnce() -> String) {
     }
 }
 
-/// A fingerprint of what happened.
+/// A fingerprint of the events.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Trail(u64);
 
-/// FNV-1a: short, and good enough to tell trails apart.
+/// FNV-1a: short, and good enough to distinguish trails.
 const START: u64 = 0xcbf2_9ce4_8422_2325;
 const FACTOR: u64 = 0x0000_0100_0000_01b3;
 
@@ -41,7 +41,7 @@ impl Trail {
         write!(self, "{what:?};").expect("a hash takes any text");
     }
 
-    /// So many bits a number has: that it is large is news, that it is larger by one is not.
+    /// The number of bits of a number: a new magnitude matters, a difference of one does not.
     pub fn size(&mut self, number: u64) {
         self.note(64 - number.leading_zeros());
     }

@@ -1,4 +1,4 @@
-//! An NBD client: one connection over a unix socket, as many requests under way as wanted.
+//! An NBD client: one connection over a unix socket, any number of requests in flight.
 //!
 //! Written from the protocol document alone (`doc/proto.md` of the NBD project: fixed newstyle,
 //! EXPORT_NAME, simple replies), so that it does not share the server's mistakes.
@@ -18,7 +18,7 @@ const REQUEST_MAGIC: u32 = 0x2560_9513;
 const REPLY_MAGIC: u32 = 0x6744_6698;
 const FUA: u16 = 1;
 
-/// What is asked.
+/// A request.
 pub(crate) enum Ask<'a> {
     Read { offset: u64, len: u32 },
     Write { offset: u64, bytes: &'a [u8], fua: bool },
@@ -35,7 +35,7 @@ impl Client {
     /// Connects to the export of this name.
     ///
     /// # Errors
-    /// If nobody listens, or there is no such export: the server hangs up.
+    /// Nobody listens, or there is no such export: the server hangs up.
     pub(crate) fn connect(socket: &Path, export: &str) -> Result<Client> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
@@ -51,7 +51,7 @@ impl Client {
         hello.extend((export.len() as u32).to_be_bytes());
         hello.extend(export.as_bytes());
         stream.write_all(&hello)?;
-        // Size and flags, both of which we know.
+        // Size and flags, both already known.
         stream.read_exact(&mut [0; 10])?;
         Ok(Client { stream })
     }
@@ -75,8 +75,8 @@ impl Client {
         self.stream.write_all(&request)
     }
 
-    /// The next answer: whose it is, and the error's number, 0 if there is none. The bytes of a
-    /// read follow: [`Client::take`].
+    /// The next answer: its request, and the error number, 0 for success. The bytes of a read
+    /// follow: [`Client::take`].
     pub(crate) fn answer(&mut self) -> Result<(u64, u32)> {
         let mut reply = [0; 16];
         self.stream.read_exact(&mut reply)?;

@@ -1,5 +1,5 @@
-//! fio beside our own clients: what it has flushed it finds again, by checksums of its own, after
-//! every life, and while the program is killed it is writing.
+//! fio beside our own clients: it verifies its flushed data by its own checksums after every
+//! restart, and writes while the program is killed.
 //!
 //! ```text
 //!   │ … our clients' windows … │ written once, and flushed │ written whenever a life ends │
@@ -28,12 +28,12 @@ impl Round<'_> {
         self.fio(&["--rw=randwrite", "--do_verify=0", "--end_fsync=1"])
     }
 
-    /// What was flushed is there.
+    /// Checks the flushed data.
     pub(crate) fn fio_verifies(&mut self) -> Outcome {
         self.fio(&["--rw=randread", "--verify_only"])
     }
 
-    /// Writes its second half until it is told to end, or its server does.
+    /// Writes its second half until it, or its server, is ended.
     pub(crate) fn fio_goes_on(&mut self) -> Outcome<Writing> {
         let mut fio = self.program.command("fio");
         // One process: nothing of it is left when that is killed.
@@ -55,7 +55,7 @@ impl Round<'_> {
         Err(format!("fio {}: {}", more.join(" "), String::from_utf8_lossy(&output.stderr)))
     }
 
-    /// What all have in common; `at` counts from where fio's part begins.
+    /// The common options; `at` counts from the beginning of fio's part.
     fn aim(&self, fio: &mut Command, at: u64) {
         fio.args(["--name=t", "--ioengine=nbd", "--bs=4k", "--iodepth=16"]);
         fio.args(["--verify=crc32c", "--verify_fatal=1", "--randseed=5"]);

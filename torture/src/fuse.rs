@@ -10,7 +10,7 @@
 //!
 //! Owns the bytes. Never reads or writes the device, never decides anything.
 
-/// Room for one request: the longest write, and what stands before it.
+/// Room for one request: the longest write, and its header.
 pub(crate) const REQUEST_BYTES: usize = MAX_WRITE as usize + 4096;
 const MAX_WRITE: u32 = 1 << 20;
 
@@ -20,7 +20,7 @@ pub(crate) const ROOT: u64 = 1;
 const HEADER: usize = 40;
 const MINOR: u32 = 31;
 
-/// What is answered where something is wrong, as Linux numbers it.
+/// Linux error numbers of answers.
 pub(crate) mod errno {
     pub(crate) const ENOENT: i32 = 2;
     pub(crate) const EIO: i32 = 5;
@@ -61,7 +61,7 @@ pub(crate) enum Call<'a> {
         len: u64,
     },
     FileSystem,
-    /// Needs no more than a yes.
+    /// Needs only an acknowledgement.
     Close,
     /// Wants no answer.
     Notice,
@@ -72,7 +72,7 @@ pub(crate) enum Call<'a> {
 const DSYNC: u32 = 0o10000;
 
 impl<'a> Request<'a> {
-    /// What the kernel has sent; none if that is no request.
+    /// The kernel's message; `None` if that is no request.
     pub(crate) fn parse(bytes: &'a [u8]) -> Option<Request<'a>> {
         let (head, rest) = bytes.split_at_checked(HEADER)?;
         let arguments = Arguments(rest);
@@ -148,7 +148,7 @@ pub(crate) fn init() -> Vec<u8> {
     answer
 }
 
-/// What a file is like: its size, and whether it still has a name.
+/// The attributes of a file: its size, and whether it still has a name.
 fn attributes(node: u64, bytes: u64, links: u32) -> Vec<u8> {
     let (mode, block): (u32, u32) = (if node == ROOT { 0o040_755 } else { 0o100_600 }, 4096);
     let mut answer = Vec::new();

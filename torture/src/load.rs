@@ -1,8 +1,8 @@
-//! What clients do to an array while its world falls apart: writes of all sizes into a few hot
-//! places, so that they overlap, with FUA, flushes, zeros and reads among them.
+//! The clients' load during faults: writes of all sizes into a few hot places, so that they
+//! overlap, with FUA, flushes, zeros and reads among them.
 //!
-//! Each client is a thread with one connection and many requests under way; what every request
-//! means is told to the oracle before it is sent and after it is answered.
+//! Each client is a thread with one connection and many requests in flight; every request is
+//! reported to the oracle before it is sent and after it is answered.
 
 use crate::client::{Ask, Client};
 use crate::medium::SECTOR;
@@ -19,7 +19,7 @@ use std::thread::JoinHandle;
 /// The longest request.
 const MOST: u64 = 128 << 10;
 
-/// What all clients of a round share.
+/// The shared state of all clients of a round.
 #[derive(Clone)]
 pub(crate) struct Court {
     oracle: Arc<Mutex<Oracle>>,
@@ -39,7 +39,7 @@ pub(crate) struct Shape {
     pub(crate) socket: PathBuf,
     pub(crate) windows: Vec<Range<u64>>,
     pub(crate) depth: usize,
-    /// Reads may fail: the array may be in doubt.
+    /// Reads may fail: parity may be unverified.
     pub(crate) suspect: bool,
 }
 
@@ -65,7 +65,7 @@ impl Court {
         self.oracle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// So many answers have come since the round began.
+    /// The number of answers since the round began.
     pub(crate) fn answers(&self) -> u64 {
         self.answers.load(Ordering::Relaxed)
     }
@@ -91,7 +91,7 @@ impl Court {
     /// A read of `len` bytes was answered with an error.
     ///
     /// # Errors
-    /// The violation, where there is no doubt.
+    /// A certain violation.
     pub(crate) fn unread(
         &self,
         begun: u64,
@@ -109,7 +109,7 @@ impl Court {
 }
 
 impl Load {
-    /// So many clients begin; each follows from a seed of its own.
+    /// Starts this many clients, each with its own seed.
     pub(crate) fn start(court: &Court, shape: &Shape, clients: usize, random: &mut Random) -> Load {
         court.ending.store(false, Ordering::Relaxed);
         let clients = (0..clients)
@@ -127,7 +127,7 @@ impl Load {
         self.court.ending.store(true, Ordering::Relaxed);
     }
 
-    /// True if a client has given up: [`Load::finish`] says why.
+    /// True if a client has stopped: [`Load::finish`] gives the reason.
     pub(crate) fn is_over(&self) -> bool {
         self.clients.iter().any(JoinHandle::is_finished)
     }
@@ -135,7 +135,7 @@ impl Load {
     /// Waits for all of them.
     ///
     /// # Errors
-    /// What the first one saw that it must not see.
+    /// The first client's violation.
     pub(crate) fn finish(self) -> Result<(), String> {
         self.warn();
         let ends: Vec<_> = self.clients.into_iter().map(JoinHandle::join).collect();
@@ -143,7 +143,7 @@ impl Load {
     }
 }
 
-/// A request under way.
+/// A request in flight.
 enum Asked {
     Read { begun: u64, offset: u64, len: u32 },
     Write { write: u64, fua: bool },

@@ -1,4 +1,4 @@
-//! What a disk has, and what its volatile cache holds above that.
+//! The durable content of a disk, and its volatile cache.
 //!
 //! ```text
 //!   versions ▲   w7            w9              each write stays apart, sector by sector,
@@ -6,10 +6,10 @@
 //!   durable ─┴───○───────○─────○────────▶ sector
 //! ```
 //!
-//! What is read is the newest version. A flush makes durable what was *completed* before it was
-//! asked for; a write under way is nobody's promise. When the power is cut, each sector keeps its
-//! durable bytes or any later version; how those are chosen is the mood of the moment, since disks
-//! differ: in order, at random, torn within one write, all or nothing.
+//! A read returns the newest version. A flush makes writes durable that were *completed* before its
+//! submission; writes in flight are not covered. At a power cut each sector keeps its durable bytes
+//! or any later version. The choice varies, because disks differ: in order, at random, torn within
+//! one write, all or nothing.
 
 use crate::random::Random;
 use std::collections::BTreeMap;
@@ -42,7 +42,7 @@ pub(crate) struct Write {
 /// A sector of a write.
 type Version = Arc<Write>;
 
-/// What a power cut did.
+/// The effect of a power cut.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Loss {
     /// Sectors that had later versions than the durable one.
@@ -95,7 +95,7 @@ impl Medium {
         }
     }
 
-    /// A write has arrived; no bytes are `len` zeros. The range is one that the disk has.
+    /// A write has arrived; no bytes are `len` zeros. The range is within the disk.
     pub(crate) fn write(&mut self, offset: u64, len: u64, bytes: Vec<u8>) -> Arc<Write> {
         self.begun += 1;
         let sectors = offset / SECTOR..(offset + len) / SECTOR;
@@ -116,12 +116,12 @@ impl Medium {
         }
     }
 
-    /// A flush is asked for: the moment that [`Medium::flush`] wants to be told.
+    /// A flush is submitted: returns the moment for [`Medium::flush`].
     pub(crate) fn moment(&self) -> u64 {
         self.completed
     }
 
-    /// What was completed by that moment is durable.
+    /// Writes completed by that moment are durable.
     pub(crate) fn flush(&mut self, moment: u64) {
         let sectors: Vec<u64> = self.cached.keys().copied().collect();
         for sector in sectors {
@@ -133,8 +133,7 @@ impl Medium {
         }
     }
 
-    /// The newest version of the sector that is `chosen` becomes durable, and what came before it
-    /// is over.
+    /// The version `chosen` of the sector becomes durable, and earlier ones are gone.
     fn harden(&mut self, sector: u64, chosen: impl Fn(&Write) -> bool) {
         let Some(versions) = self.cached.get_mut(&sector) else { return };
         let Some(newest) = versions.iter().rposition(|version| chosen(version)) else { return };
@@ -159,7 +158,7 @@ impl Medium {
         let mut loss = Loss::default();
         for (sector, versions) in std::mem::take(&mut self.cached) {
             let lands = |version: &Write| match mood {
-                // A disk that works in order, and one that tears each write at some place.
+                // A disk that works in order, and one that tears each write somewhere.
                 0 => version.number <= latest,
                 1 | 2 => {
                     let len = version.sectors.end - version.sectors.start;
@@ -203,7 +202,7 @@ mod tests {
         medium.read(0, SECTOR)[0]
     }
 
-    /// What the first sector may be after a cut.
+    /// The possible content of the first sector after a cut.
     fn survivors(make: impl Fn() -> Medium) -> Vec<u8> {
         let mut seen: Vec<u8> = (0..400)
             .map(|seed| {
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_flushed_is_any_version_after_a_cut() {
+    fn unflushed_sectors_hold_any_version_after_a_cut() {
         let make = || {
             let mut medium = Medium::new(1 << 16);
             let writes = [1, 2, 3].map(|value| put(&mut medium, value));
@@ -233,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_covers_what_was_completed_and_nothing_else() {
+    fn a_flush_covers_completed_writes_only() {
         let make = || {
             let mut medium = Medium::new(1 << 16);
             let write = put(&mut medium, 1);
@@ -246,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn fua_is_durable_and_outlives_what_came_before() {
+    fn fua_is_durable_and_supersedes_earlier_writes() {
         let make = || {
             let mut medium = Medium::new(1 << 16);
             put(&mut medium, 1);

@@ -1,4 +1,4 @@
-//! Members as files of a file system of ours, which keeps back what is not flushed.
+//! Members as files of our own file system, which holds back unflushed data.
 //!
 //! ```text
 //!   parapet ──▶ kernel ──FUSE──▶ listen ──▶ state (one Medium a member)
@@ -6,12 +6,12 @@
 //!                  └────────── answer ◀───────┘
 //! ```
 //!
-//! A plain file keeps what a killed process wrote; a disk that loses power does not. So these
-//! files do not either: [`Members::freeze`] stops the world, and [`Members::cut`] takes from each
-//! member what its [`Medium`] may lose. A member can also answer with errors, not at all, be full,
-//! cut short, or deleted. Needs the right to mount.
+//! A plain file keeps a killed process's writes; a disk that loses power does not. Neither do these
+//! files: [`Members::freeze`] stops the world, and [`Members::cut`] removes from each member data
+//! that its [`Medium`] may lose. A member can also return errors, hang, be full, be truncated, or
+//! be deleted. Needs the right to mount.
 //!
-//! Invariant: what was opened before a cut never reads or writes after it.
+//! Invariant: a handle from before a cut never reads or writes after it.
 
 use crate::fuse::{self, Call, Request, errno};
 use crate::medium::{Loss, Medium, Write};
@@ -25,7 +25,7 @@ use std::process::{Command, Stdio};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// What is wrong with a member.
+/// The fault of a member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
     Healthy,
@@ -82,7 +82,7 @@ enum Effect {
 }
 
 impl Members {
-    /// Shows `count` members of so many bytes, `m0` and so on, in this folder.
+    /// Shows `count` members of this size, `m0` and so on, in this folder.
     pub(crate) fn mount(
         place: &Path,
         count: usize,
@@ -129,7 +129,7 @@ impl Members {
         self.0.state().frozen = true;
     }
 
-    /// Ends the freeze for those who come anew; who still waits gets an error.
+    /// Ends the freeze for new requests; waiting ones get an error.
     pub(crate) fn thaw(&self) {
         let mut state = self.0.state();
         let due = std::mem::take(&mut state.due);
@@ -147,8 +147,8 @@ impl Members {
         self.let_go();
     }
 
-    /// A member that hangs answers with errors from now on, also to those who wait: a process whose
-    /// requests are not answered cannot end.
+    /// A hung member returns errors from now on, also to waiting requests: a process with
+    /// unanswered requests cannot end.
     pub(crate) fn let_go(&self) {
         let mut state = self.0.state();
         let hangs = |member: &&mut (Medium, Fault)| member.1 == Fault::Hangs;
@@ -158,8 +158,8 @@ impl Members {
         hung.iter().for_each(|(_, unique)| self.0.send(*unique, Err(errno::EIO)));
     }
 
-    /// Waits until nobody has asked for anything for a while. The kernel sends the writes to one
-    /// file one after the other: behind one that hung there may be many.
+    /// Waits until no request has arrived for a while. The kernel sends writes to one file one
+    /// after the other: many may be queued behind a hung one.
     pub(crate) fn drain(&self) {
         const WHILE: Duration = Duration::from_millis(100);
         while self.0.state().asked.elapsed() < WHILE {
@@ -202,7 +202,7 @@ impl Members {
         self.set(member, Fault::Healthy);
     }
 
-    /// Writes what each member holds into a folder, for those who look into a failure.
+    /// Writes each member's content to a folder, for the analysis of a failure.
     pub(crate) fn save(&self, folder: &Path) -> std::io::Result<()> {
         let state = self.0.state();
         for (index, (medium, _)) in state.members.iter().enumerate() {
@@ -222,7 +222,7 @@ impl Members {
 }
 
 impl Drop for Members {
-    /// Whoever still waits is let go.
+    /// Releases waiting requests.
     fn drop(&mut self) {
         self.thaw();
         let count = self.0.state().members.len();
@@ -280,7 +280,7 @@ impl Shared {
     fn answer(self: &Arc<Self>) {
         let mut state = self.state();
         loop {
-            // Alone, there is nobody left to answer.
+            // Without other threads there is no request to answer.
             if Arc::strong_count(self) == 1 {
                 return;
             }
@@ -303,7 +303,7 @@ impl Shared {
 }
 
 impl State {
-    /// What a request does now; its answer comes later. None if it gets none.
+    /// The immediate effect of a request; its answer comes later. `None` if it gets none.
     fn effect(&mut self, request: &Request<'_>) -> Option<Effect> {
         if request.node == fuse::ROOT {
             return Some(self.in_folder(&request.call));
@@ -322,7 +322,7 @@ impl State {
             Call::FileSystem => return Some(Effect::Bytes(fuse::file_system())),
             _ => {}
         }
-        // What has no space left is not noticed by who reads.
+        // Readers do not notice a full disk.
         let writes = matches!(request.call, Call::Write { .. } | Call::Allocate { .. });
         if fh.is_some() && (writes || fault != Fault::Full) {
             self.touched.insert(member);

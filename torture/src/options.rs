@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 const USAGE: &str = "usage: cargo xtask torture [--rounds N] [--seconds N] [--seed N] [--level L] \
                      [--program PATH] [--strict] [--broken NAME]";
 
-/// What to run.
+/// The command line.
 pub(crate) struct Options {
     pub(crate) rounds: u64,
     /// No round begins after these.

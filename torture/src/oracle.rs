@@ -1,15 +1,14 @@
-//! What each sector may hold: every write that could be what is there.
+//! The possible content of each sector: every write that a read may return.
 //!
-//! A write *w* cannot be seen any more once another one of the same sector began after *w* had
-//! ended, and ended itself (w is *superseded*). A power cut may bring *w* back, unless that other
-//! one was durable: written with FUA, or ended before a flush began that has ended (w is
-//! *buried*). What was under way at a cut has happened, or not, sector by sector; the first read
-//! afterwards says which, and it stays so.
+//! A write *w* is *superseded* once another write of the same sector began after *w* had ended, and
+//! ended itself: then reads no longer see *w*. A power cut may restore *w* until it is *buried*:
+//! the other write had FUA, or ended before the start of a flush that has ended. A write in flight
+//! at a cut has happened or not, sector by sector; the first read afterwards fixes it.
 //!
-//! If a member was not in sync at the crash, a block of which a sector is not known so may be
-//! *lost*: an error, until it is written, or has been read after all. A request that began before
-//! may still be told so; and a power cut that takes the write brings the error back. With md's
-//! partial parity log, which cannot say that a block is lost, such a block may be anything instead.
+//! If a member was not in sync at the crash, a block with an uncertain sector may be *lost*: an
+//! error until it is written, or is read successfully. A request that began before may still get
+//! the error; and a power cut that removes the write restores the error. With md's partial parity
+//! log, which cannot record lost blocks, such a block may be garbage instead.
 //!
 //! Independent of the simulator's oracle on purpose: neither judges with the other's mistakes.
 
@@ -31,7 +30,7 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Is this what was seen?
+    /// Does this match the value read?
     fn is(&self, sight: Sight) -> bool {
         match sight {
             Sight::Zeros => self.zeros,
@@ -49,7 +48,7 @@ struct Under {
     zeros: bool,
 }
 
-/// What a sector looks like.
+/// The content of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sight {
     Zeros,
@@ -74,7 +73,7 @@ pub(crate) struct Oracle {
     lost: BTreeMap<u64, Lost>,
     /// When the last flush that was answered began.
     flushed: u64,
-    /// What may be lost may be anything instead.
+    /// Lost blocks may be garbage instead.
     guesses: bool,
 }
 
@@ -178,7 +177,7 @@ impl Oracle {
         }
     }
 
-    /// The server died. `forgetful` if what was acknowledged and not flushed may be gone with it.
+    /// The server died. `forgetful` if acknowledged, unflushed data may be lost with it.
     pub(crate) fn crash(&mut self, forgetful: bool) {
         for write in self.writes.keys().copied().collect::<Vec<_>>() {
             self.fail(write);
@@ -213,13 +212,13 @@ impl Oracle {
         self.lost.range(sectors).any(|(_, lost)| lost.until > begun)
     }
 
-    /// Where a write under way goes: offset and length.
+    /// The target of a write in flight: offset and length.
     pub(crate) fn place(&self, write: u64) -> (u64, u64) {
         let under = &self.writes[&write];
         (under.sector * SECTOR, under.count * SECTOR)
     }
 
-    /// The server was stopped in order: all that was acknowledged is durable.
+    /// The server was stopped cleanly: all acknowledged data is durable.
     pub(crate) fn stopped(&mut self) {
         let now = self.flush();
         self.flushed(now);
@@ -240,7 +239,7 @@ impl Oracle {
     /// A read that began then has returned these bytes.
     ///
     /// # Errors
-    /// The first sector that may not hold what was read.
+    /// The first sector whose value is not allowed.
     pub(crate) fn check(&mut self, begun: u64, offset: u64, bytes: &[u8]) -> Result<(), String> {
         let now = self.tick();
         self.reads.remove(&begun);
@@ -267,7 +266,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// When the oldest read under way began.
+    /// The start of the oldest read in flight.
     fn oldest_read(&self) -> u64 {
         self.reads.first().copied().unwrap_or(self.now)
     }
@@ -286,7 +285,7 @@ impl Oracle {
         runs.into_iter().map(|(start, stop)| (start, stop - start)).collect()
     }
 
-    /// The bytes of a write under way.
+    /// The bytes of a write in flight.
     pub(crate) fn fill(&self, write: u64) -> Vec<u8> {
         let under = &self.writes[&write];
         if under.zeros {
@@ -296,7 +295,7 @@ impl Oracle {
     }
 }
 
-/// The bytes that a write gives a sector: its number, the sector, and what follows from both.
+/// The content that a write gives a sector: its number, the sector, and bytes derived from both.
 fn bytes(write: u64, sector: u64) -> [u8; SECTOR as usize] {
     let mut bytes = [0; SECTOR as usize];
     let seed = mix(write ^ mix(sector));
@@ -324,12 +323,12 @@ fn look(seen: &[u8], sector: u64) -> Sight {
     }
 }
 
-/// Lets go of candidates that no read under way, and none after a cut, can see.
+/// Drops candidates that no read in flight, and none after a cut, can see.
 fn forget(candidates: &mut Vec<Candidate>, oldest_read: u64) {
     candidates.retain(|candidate| candidate.superseded >= oldest_read || !candidate.buried);
 }
 
-/// Takes in what a read from `begun` to `now` saw, or says what it might have seen.
+/// Records the values of a read from `begun` to `now`, or returns the allowed ones.
 fn settle(
     candidates: &mut [Candidate],
     sight: Sight,
@@ -374,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_stays_and_what_was_not_may_go() {
+    fn flushed_data_stays_and_unflushed_may_be_lost() {
         let mut oracle = Oracle::new();
         let (a, in_a) = put(&mut oracle);
         oracle.acknowledge(a, false);
@@ -407,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_being_written_may_be_lost_and_not_for_ever() {
+    fn only_interrupted_writes_may_be_lost_and_not_for_ever() {
         let mut oracle = Oracle::new();
         let (a, in_a) = put(&mut oracle);
         oracle.acknowledge(a, true);
@@ -437,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_being_written_past_a_missing_member_may_be_a_guess_with_mds_log() {
+    fn with_mds_log_an_interrupted_write_beside_a_missing_member_may_be_a_guess() {
         let garbage = vec![0xa5; SECTOR as usize];
         for guesses in [false, true] {
             let mut oracle = Oracle::new();
@@ -457,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_of_another_place_and_no_bytes_at_all_are_told_apart() {
+    fn misplaced_bytes_and_missing_bytes_are_distinguished() {
         let astray = Sight::Astray { write: 7, sector: 2 };
         assert_eq!(look(&bytes(7, 2), 3), astray);
         assert_eq!(look(&[1; 512], 3), Sight::Garbage);

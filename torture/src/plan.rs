@@ -1,4 +1,4 @@
-//! What a round is like: everything that follows from its seed alone.
+//! The properties of a round: all derived from its seed.
 
 use crate::random::Random;
 use std::fmt;
@@ -24,9 +24,9 @@ pub(crate) struct Plan {
     pub(crate) clients: usize,
     pub(crate) depth: usize,
     pub(crate) windows: usize,
-    /// So many times the array is served under load until something happens.
+    /// How often the array is served under load until an incident.
     pub(crate) lives: usize,
-    /// fio writes, too, and finds again what it has flushed.
+    /// fio writes too, and verifies its flushed data.
     pub(crate) fio: bool,
 }
 
@@ -80,7 +80,7 @@ impl Plan {
         plan
     }
 
-    /// Most arrays stay what they are by themselves.
+    /// Most arrays keep their defaults.
     fn draw_consistency(&mut self, random: &mut Random) {
         if !self.has_parity() || random.percent(60) {
             return;
@@ -106,8 +106,8 @@ impl Plan {
         }
     }
 
-    /// True if what was being written may cost what was not, once a member is missing: there is no
-    /// log, or parity was not in sync before.
+    /// True if a missing member and interrupted writes may cost unwritten blocks: there is no log,
+    /// or parity was out of sync before.
     pub(crate) fn has_hole(&self) -> bool {
         let unlogged = matches!(self.consistency, Some("bitmap" | "resync"));
         self.has_parity() && (unlogged || !self.zeroed)

@@ -23,7 +23,7 @@ pub(crate) struct Program<'a> {
 /// How a command ended.
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
-    /// What it says in JSON: the data, or the error.
+    /// Its JSON output: the data, or the error.
     pub(crate) said: Value,
 }
 
@@ -72,7 +72,7 @@ impl Program<'_> {
     /// Runs an order to the server, which must be carried out; gives the data.
     ///
     /// # Errors
-    /// What the program says.
+    /// The program's error.
     pub(crate) fn order(&self, words: &[&str]) -> Result<Value, String> {
         let mut words: Vec<String> = words.iter().map(|word| String::from(*word)).collect();
         words.push(format!("--control=unix:{}", self.folder.join("control.sock").display()));
@@ -128,7 +128,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Waits until it serves: the array. Or what it says instead.
+    /// Waits until it serves the array, or returns its error.
     ///
     /// # Errors
     /// If it says nothing.

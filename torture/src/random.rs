@@ -28,7 +28,7 @@ impl Random {
         (self.next() % count as u64) as usize
     }
 
-    /// True so many times of a hundred.
+    /// True in this many of a hundred cases.
     pub(crate) fn percent(&mut self, chance: u64) -> bool {
         self.next() % 100 < chance
     }

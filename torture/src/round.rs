@@ -7,8 +7,8 @@
 //!          ─▶ start ─▶ verify ─▶ settle ─▶ scrub: no mismatch ─▶ lose all it bears, verify
 //! ```
 //!
-//! Invariant: never more members are away than the level bears, so everything flushed must be
-//! there, and only what was under way at a cut may be old or new.
+//! Invariant: the level tolerates the members missing at any time, so all flushed data must be
+//! there, and only writes in flight at a cut may be old or new.
 
 use crate::client::Client;
 use crate::fio::FIO_BYTES;
@@ -22,13 +22,13 @@ use std::fmt::Display;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What must not be waited for longer.
+/// The longest wait for an event.
 const PATIENCE: Duration = Duration::from_secs(40);
-/// One verifying read, and one that is tried where that fails.
+/// The size of a verifying read, and of the smaller reads after its failure.
 const STEP: u64 = 128 << 10;
 const BLOCK: u64 = 4096;
 
-/// What rounds have done.
+/// Statistics of rounds.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub(crate) kills: u64,
@@ -67,7 +67,7 @@ pub(crate) struct Round<'a> {
     /// The file in each slot, and those in none.
     slots: Vec<usize>,
     spares: Vec<usize>,
-    /// The slot whose member is away.
+    /// The slot with a missing member.
     away: Option<(usize, Fault)>,
     /// Every slot was filled and in sync when that was last looked at, and none was lost since.
     whole: bool,
@@ -81,7 +81,7 @@ pub(crate) struct Round<'a> {
 /// Files besides those of the array.
 pub(crate) const SPARES: usize = 2;
 
-/// A member that nobody has asked for anything for so long is looked for.
+/// A member without requests for this long gets one.
 const UNASKED: Duration = Duration::from_secs(5);
 
 /// A round ends where more of an array that never was in sync has been lost than it can list.
@@ -132,7 +132,7 @@ impl<'a> Round<'a> {
     /// The whole round.
     ///
     /// # Errors
-    /// What must not happen, and did.
+    /// The violation.
     pub(crate) fn run(&mut self) -> Outcome {
         let ended = match self.lives() {
             Err(why) if why == BEYOND => {
@@ -191,8 +191,8 @@ impl<'a> Round<'a> {
         self.live()
     }
 
-    /// Serves the array; now and then it is killed while it starts. False if it is refused because
-    /// it cannot be known what was written.
+    /// Serves the array; sometimes it is killed during the start. False if the start is refused
+    /// because the data is unknown.
     fn start(&mut self) -> Outcome<bool> {
         if self.server.is_some() {
             return Ok(true);
@@ -283,7 +283,7 @@ impl<'a> Round<'a> {
         self.tell(format!("cut {members:?}: {} of {} sectors", sum.lost, sum.at_stake));
     }
 
-    /// Load, and what ends it.
+    /// Load, and the incident that ends it.
     fn live(&mut self) -> Outcome {
         let incident = match self.random.below(100) {
             0..40 => Incident::PowerCut,
@@ -303,7 +303,7 @@ impl<'a> Round<'a> {
             return self.vanish(fault);
         }
         let load = self.load();
-        // Without a log what is cut there may cost what lies beside it.
+        // Without a log an interrupted write may cost neighbouring blocks.
         let writes = self.plan.fio && !self.plan.has_hole();
         let fio = if writes { Some(self.fio_goes_on()?) } else { None };
         self.work(&load)?;
@@ -364,13 +364,12 @@ impl<'a> Round<'a> {
         Ok(())
     }
 
-    /// A member vanishes under load; nobody notices. It comes back, or the next life begins
-    /// without it.
+    /// A member vanishes under load, unnoticed. It returns, or the next start lacks it.
     fn vanish(&mut self, fault: Fault) -> Outcome {
         if !self.whole || self.random.percent(70) {
             self.settle()?;
         } else {
-            // What the last crash left unsynced may now be unknown.
+            // Blocks that the last crash left out of sync may now be unknown.
             self.suspect = true;
         }
         let slot = self.random.below(self.plan.members);
@@ -399,7 +398,7 @@ impl<'a> Round<'a> {
             if array["slots"][slot]["state"] == "missing" {
                 return Ok(());
             }
-            // All that clients write may lie on others: then nobody can know.
+            // All clients' writes may go to other members: then it stays unnoticed.
             let unasked = begun.elapsed() > UNASKED && !self.members.is_touched(self.slots[slot]);
             if unasked && fault == Fault::Full {
                 self.tell(format!("slot {slot} was not written to: it has space again"));
@@ -409,7 +408,7 @@ impl<'a> Round<'a> {
             }
             if unasked && !std::mem::replace(&mut sought, true) {
                 self.tell(format!("slot {slot} was not asked for anything: a scrub will"));
-                // One may be refused, or under way.
+                // A scrub may be refused, or be running.
                 let _ = self.program.order(&["scrub", "tank"]);
             }
         }
@@ -422,13 +421,13 @@ impl<'a> Round<'a> {
         let old = self.slots[slot];
         self.tell(format!("slot {slot} is filled again"));
         if fault == Fault::Hangs {
-            // What was written before it was given up must not land on it when it is back.
+            // Earlier writes must not land on it after its return.
             self.members.let_go();
             self.members.drain();
         }
         match fault {
             Fault::Short(_) => self.add_anew(old)?,
-            // Without a bitmap nobody knows what it missed.
+            // Without a bitmap its missed writes are unknown.
             _ if self.plan.bitmap == "off" && fault != Fault::Deleted => self.add_anew(old)?,
             Fault::Deleted => {
                 let new = self.spares.remove(0);
@@ -496,7 +495,7 @@ impl<'a> Round<'a> {
         self.take_in("add", file)
     }
 
-    /// Everything is there without a member, too.
+    /// All data is also there without a member.
     fn lose_and_return(&mut self) -> Outcome {
         self.settle()?;
         let slot = self.random.below(self.plan.members);
@@ -547,7 +546,7 @@ impl<'a> Round<'a> {
         self.court.unread(begun, (at, len), errno, self.suspect)
     }
 
-    /// At the end all is well: parity and copies agree, and the array bears what it promises to.
+    /// Finally all is well: parity and copies agree, and the array tolerates its promised losses.
     fn close(&mut self) -> Outcome {
         self.take_back()?;
         self.settle()?;
@@ -585,7 +584,7 @@ impl Drop for Round<'_> {
     }
 }
 
-/// The path of a member, as the program is told it.
+/// The path of a member on the program's command line.
 fn name(file: usize) -> String {
     Path::new("members").join(format!("m{file}")).display().to_string()
 }

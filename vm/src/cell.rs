@@ -13,7 +13,7 @@ pub(crate) const VERSIONS: [&str; 3] = ["1.0", "1.1", "1.2"];
 /// Chunks, in KiB: the smallest there is, a usual one, and mdadm's default.
 pub(crate) const CHUNKS_KIB: [u32; 3] = [4, 64, 512];
 
-/// What is on record about writes under way.
+/// The record of writes in flight.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Record {
     None,
@@ -23,7 +23,7 @@ pub(crate) enum Record {
 }
 
 impl Record {
-    /// Those that a level can have.
+    /// The records possible on a level.
     pub(crate) fn of(level: Level) -> &'static [Record] {
         match level {
             Level::Linear | Level::Raid0 => &[Record::None],
@@ -46,7 +46,7 @@ pub(crate) struct Cell {
     pub(crate) record: Record,
 }
 
-/// Who makes the array.
+/// The creator of the array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Maker {
     Theirs,
@@ -70,7 +70,7 @@ impl Cell {
         makers.iter().map(|&maker| Way { cell: self.clone(), maker }).collect()
     }
 
-    /// What kind of array it is, in words.
+    /// The kind of array, in words.
     pub(crate) fn outline(&self) -> String {
         let Cell { layout, members, .. } = self;
         let layout = match layout.to_string().as_str() {
@@ -81,8 +81,7 @@ impl Cell {
         format!("{}{layout}, {members} members{unequal}", self.layout.level())
     }
 
-    /// How `mdadm --detail` names what makes the array consistent after a crash; empty where it
-    /// says nothing.
+    /// `mdadm --detail`'s name of the consistency policy; empty if it prints none.
     pub(crate) fn policy(&self) -> &'static str {
         match self.record {
             Record::Bitmap => "bitmap",
@@ -170,7 +169,7 @@ fn cells() -> Vec<Cell> {
     cells
 }
 
-/// Of each outline one, and the other axes in turn, so that each value of each axis is there with
+/// One cell of each outline, with the other axes in turn, so that each value of each axis meets
 /// many layouts.
 fn some() -> Vec<Cell> {
     let all = cells();
@@ -185,7 +184,7 @@ fn some() -> Vec<Cell> {
     some
 }
 
-/// Of those, what a newer kernel can have: `linear` went with Linux 6.8.
+/// The cells that a newer kernel supports: `linear` was removed in Linux 6.8.
 fn some_newer() -> Vec<Cell> {
     let mut cells = some();
     cells.retain(|cell| cell.layout.level() != Level::Linear);
@@ -218,7 +217,7 @@ pub(crate) fn slice() -> Vec<Way> {
     one_way(some())
 }
 
-/// What is tried on a newer kernel; too slow for every change, where a story of udev's has its md.
+/// The cells for a newer kernel; too slow for every change, where a udev story covers its md.
 pub(crate) fn newer() -> Vec<Way> {
     both_ways(some_newer())
 }
@@ -238,7 +237,7 @@ pub(crate) fn detail_layout(layout: Layout) -> String {
 mod tests {
     use super::*;
 
-    /// Whoever adds a layout adds it to the matrix.
+    /// A new layout must be added to the matrix.
     #[test]
     fn every_layout_of_md_is_a_cell() {
         let cells = cells();
@@ -250,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn a_newer_kernel_has_what_it_can() {
+    fn a_newer_kernel_has_its_supported_cells() {
         assert!(some_newer().len() > 20 && some_newer().len() < some().len());
     }
 

@@ -1,15 +1,15 @@
-//! What went wrong, in words, with where to look.
+//! A failure in words, with the place to look.
 
 use std::fmt;
 
-/// A sentence for who reads the table of outcomes.
+/// A sentence for readers of the table of outcomes.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
     what: String,
     kind: Kind,
 }
 
-/// What a failure says something about.
+/// The object of a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     /// Parapet, or the kernel.
@@ -27,7 +27,7 @@ impl Failure {
         Failure { what: what.into(), kind: Kind::Fault }
     }
 
-    /// What the kernel does not have.
+    /// The feature that the kernel lacks.
     pub(crate) fn lacking(what: impl Into<String>) -> Failure {
         Failure { what: what.into(), kind: Kind::Lacking }
     }
@@ -61,7 +61,7 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// `what`, unless it is so.
+/// Fails with `what`, unless the condition holds.
 pub(crate) fn ensure(is_so: bool, what: impl FnOnce() -> String) -> Result {
     if is_so { Ok(()) } else { Err(Failure::new(what())) }
 }

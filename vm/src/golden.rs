@@ -1,8 +1,8 @@
 //! Images of small arrays that the real kernel has made, for machines that cannot run it.
 //!
-//! `cargo xtask interop --golden FOLDER` makes them anew; those of the repository lie in
-//! `crates/parapet/tests/golden`, each member compressed, and `program/golden.rs` reads them. Each
-//! 4 KiB of such an array is its own number, from 1, over and over.
+//! `cargo xtask interop --golden FOLDER` recreates them. The repository's copies are in
+//! `crates/parapet/tests/golden`, each member compressed; `program/golden.rs` reads them. Each 4
+//! KiB of such an array is its own number, from 1, repeated.
 
 use std::path::Path;
 
@@ -58,7 +58,7 @@ const ALL: &[Golden] = &[
     golden("raid10-offset", ("10", "1.2", 3), "--chunk=64 --layout=o2", "whole"),
 ];
 
-/// Makes all of them anew, in a folder each.
+/// Recreates all of them, in a folder each.
 pub(crate) fn make(shop: &Shop<'_>, folder: &Path) -> Vec<Outcome> {
     shop.work(ALL.iter(), |golden| {
         let work = shop.state.join(golden.name);

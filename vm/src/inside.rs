@@ -1,4 +1,4 @@
-//! What a guest runs of this program: it sees the host's files, so it needs no other.
+//! Commands of this program for a guest, which sees the host's files.
 //!
 //! Owns the words of its scripts for it. Never runs on the host.
 
@@ -9,7 +9,7 @@ mod handshake;
 
 use crate::failure::{Failure, Result};
 
-/// What is asked for by a guest's script, done; nothing if it is the host that asks.
+/// Runs the command of a guest's script; does nothing on the host.
 pub(crate) fn task(words: &[String]) -> Option<Result> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match *words.as_slice() {

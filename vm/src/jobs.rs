@@ -25,19 +25,19 @@ pub(crate) fn again<T>(what: &str, mut job: impl FnMut() -> Result<T>) -> Result
     }
 }
 
-/// What all work needs.
+/// The common context of all jobs.
 pub(crate) struct Shop<'a> {
     pub(crate) kernel: &'a Kernel,
     pub(crate) newer: &'a Newer,
     pub(crate) program: &'a Path,
     /// The folder in which each job makes its own.
     pub(crate) state: &'a Path,
-    /// So many at a time.
+    /// Limit of concurrent jobs.
     pub(crate) jobs: usize,
 }
 
 impl Shop<'_> {
-    /// Does this with each item; tells each outcome as it comes.
+    /// Runs this for each item; prints each outcome.
     pub(crate) fn work<T: Send>(
         &self,
         items: impl Iterator<Item = T> + Send,

@@ -19,10 +19,10 @@ use crate::failure::{Failure, Result, ensure};
 
 /// A guest that has not ended by then hangs.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// How a script of the guest says that its kernel lacks what it needs.
+/// Exit status of a guest's script whose kernel lacks a feature.
 const SKIPPED: &str = "77";
 
-/// What a cell's name ends with that runs on the newer kernel.
+/// Suffix of cells on the newer kernel.
 pub(crate) const NEWER: &str = "-newer";
 
 /// How to start kernels.
@@ -60,7 +60,7 @@ impl Kernel {
         Ok(Kernel { machine, modules: image.modules(), guest, release: image.release })
     }
 
-    /// What is added to the name of what runs on it, if it is not the usual one.
+    /// The suffix of names on it, if it is not the usual one.
     pub(crate) fn suffix(&self) -> &'static str {
         if self.is_quick() { "" } else { NEWER }
     }
@@ -70,7 +70,7 @@ impl Kernel {
         matches!(self.machine, Machine::Uml)
     }
 
-    /// Runs a story in this folder to its end. What it says stands in the folder's `log`.
+    /// Runs a story in this folder to its end. Its output is in the folder's `log`.
     ///
     /// # Errors
     /// It failed, or did not end.
@@ -150,7 +150,7 @@ impl Newer {
     }
 
     /// # Errors
-    /// See [`Kernel::newer`]; who asks next tries again.
+    /// See [`Kernel::newer`]; the next call tries again.
     pub(crate) fn get(&self) -> Result<Arc<Kernel>> {
         let mut kernel = self.kernel.lock().expect("nobody panics with it");
         if let Some(kernel) = &*kernel {

@@ -2,13 +2,13 @@
 //! builds the program and runs this.
 //!
 //! ```text
-//!   main ── matrix ── cell       which arrays there are, and what is done with each
+//!   main ── matrix ── cell       the arrays, and the steps for each
 //!     │        └───── parapet    the program on the host
 //!     ├────── kernel             a guest: vm/guest/*.sh with mdadm and md
-//!     └────── inside             what a guest runs of this program
+//!     └────── inside             commands of this program for a guest
 //! ```
 //!
-//! Owns what is tried with real kernels. Never part of what is shipped.
+//! Owns the tests with real kernels. Never shipped.
 #![forbid(unsafe_code)]
 
 mod cell;
@@ -34,7 +34,7 @@ use kernel::{Kernel, NEWER, Newer};
 const USAGE: &str = "usage: vm --program PATH [--cache FOLDER] [--slice] [--only TEXT] [--jobs N] \
                      [--skips-pass] [--list] [--golden FOLDER]";
 
-/// What is asked for.
+/// The command line.
 struct Order {
     program: PathBuf,
     /// Where kernels are kept that were fetched.
@@ -42,10 +42,10 @@ struct Order {
     slice: bool,
     only: Option<String>,
     jobs: usize,
-    /// What a kernel cannot do is no failure.
+    /// A feature missing in a kernel is no failure.
     skips_pass: bool,
     list: bool,
-    /// Where golden images go, if they are to be made.
+    /// The folder for golden images, if requested.
     golden: Option<PathBuf>,
 }
 

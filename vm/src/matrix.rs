@@ -22,9 +22,9 @@ use crate::parapet::{Parapet, Server};
 use crate::pattern;
 
 const MEMBER_BYTES: u64 = 10 << 20;
-/// By so much is each member of an unequal array larger than the one before.
+/// Size difference between successive members of an unequal array.
 const STEP_BYTES: u64 = 3 << 20;
-/// The array that holds most is made of so many members at most.
+/// The largest array has at most this many members.
 const MOST_BYTES: u64 = 4 * (MEMBER_BYTES + 3 * STEP_BYTES);
 /// Trials that share a guest, at most: its boot costs little, its disks' caches do.
 const BATCH: usize = 16;
@@ -124,8 +124,7 @@ impl Trial<'_> {
         (0..self.way.cell.members).map(|index| format!("m{index}")).collect()
     }
 
-    /// The host's first turn: there are members; if it is for us to make the array, it is there and
-    /// full.
+    /// The host's first turn: creates the members and, if Parapet is the maker, the full array.
     fn begin(&self) -> Result {
         std::fs::create_dir_all(&self.folder)?;
         for (index, name) in self.names().iter().enumerate() {
@@ -192,7 +191,7 @@ impl Trial<'_> {
         Ok(())
     }
 
-    /// The guest's turn: tells it what to do with this cell.
+    /// The guest's turn: writes its instructions for this cell.
     fn hand_over(&self, what: &str, uuid: &str) -> Result {
         let Cell { layout, members, metadata, chunk_kib, .. } = &self.way.cell;
         let level = layout.level();
@@ -294,7 +293,7 @@ impl Trial<'_> {
     }
 }
 
-/// What `mdadm --create` is told of layout, chunk, and record.
+/// Options of `mdadm --create` for layout, chunk, and record.
 fn flags(cell: &Cell) -> String {
     let mut words = Vec::new();
     let layout = cell.layout.to_string();

@@ -5,13 +5,12 @@
 pub(crate) struct Outcome {
     pub(crate) name: String,
     pub(crate) failure: Option<String>,
-    /// It was not tried: the kernel lacks what that one says.
+    /// Not run: the kernel lacks this feature.
     pub(crate) is_skip: bool,
 }
 
 impl Outcome {
-    /// As it is told while others are still to come: it took so long, or this is its share of what
-    /// several took together.
+    /// As printed while others are running: its duration, or its share of a common duration.
     pub(crate) fn line(&self, seconds: f64) -> String {
         let word = match &self.failure {
             None => "ok",
@@ -22,9 +21,9 @@ impl Outcome {
     }
 }
 
-/// Tells what failed, and the closing line, as cargo's test runner writes it; true if all is well.
-/// What was skipped is well only if `skips_pass`: else nobody would hear of a kernel that has lost
-/// a module.
+/// Prints the failures and the closing line, in the format of cargo's test runner; true on success.
+/// Skipped items count as success only with `skips_pass`: otherwise a kernel's lost module would go
+/// unnoticed.
 pub(crate) fn close(outcomes: &[Outcome], skips_pass: bool) -> bool {
     let (mut failed, mut ignored) = (0, 0);
     for Outcome { name, failure, is_skip } in outcomes {

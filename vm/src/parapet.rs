@@ -82,7 +82,7 @@ impl Parapet<'_> {
         Ok(server)
     }
 
-    /// Somebody else's program, which must succeed.
+    /// Another program, which must succeed.
     pub(crate) fn tool(&self, words: &[&str]) -> Result<String> {
         let output = self.command("timeout").arg(PATIENCE_S).args(words).output()?;
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -106,7 +106,7 @@ impl Server<'_> {
         self.parapet.run(&[arguments, &["--control", "unix:control"]].concat())
     }
 
-    /// Until nothing is under way, and every slot is whole if `whole`.
+    /// Waits until no job is running and, if `whole`, every slot is in sync.
     pub(crate) fn settle(&self, whole: bool) -> Result<Value> {
         if whole {
             let words = ["wait", "tank", "--for", "whole", "--timeout", PATIENCE_S, "--quiet"];
@@ -134,7 +134,7 @@ impl Server<'_> {
         self.parapet.tool(&["nbdcopy", &self.uri(), file]).map(drop)
     }
 
-    /// Which of so many blocks of the array cannot be read.
+    /// The unreadable ones of this many blocks of the array.
     pub(crate) fn unreadable(&self, block: usize, count: usize) -> Result<Vec<usize>> {
         let mut reader = self.parapet.command("qemu-io");
         reader.args(["-r", "-f", "raw"]);
@@ -150,7 +150,7 @@ impl Server<'_> {
         Ok((0..count).filter(|&number| said[number]).collect())
     }
 
-    /// The array holds what this file holds.
+    /// Checks that the array has this file's content.
     pub(crate) fn holds(&self, expected: &str) -> Result {
         self.dump("content")?;
         self.parapet.tool(&["cmp", expected, "content"]).map(drop)
@@ -161,7 +161,7 @@ impl Server<'_> {
         self.parapet.tool(&["nbdcopy", "--flush", from, &self.uri()]).map(drop)
     }
 
-    /// Writes these runs `(offset, bytes, byte)`, here and to the file that tells what it holds.
+    /// Writes these runs `(offset, bytes, byte)`, here and to the file with the expected content.
     pub(crate) fn write(&self, expected: &str, runs: &[(u64, u64, u8)]) -> Result {
         self.write_unflushed(expected, runs)?;
         self.parapet.tool(&["qemu-io", "-f", "raw", "-c", "flush", &self.uri()]).map(drop)
@@ -211,13 +211,13 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Stops its array in order; then it ends.
+    /// Stops its array cleanly; then it exits.
     pub(crate) fn stop(mut self) -> Result {
         self.order(&["stop", "tank"])?;
         self.has_ended()
     }
 
-    /// As a service manager ends it, to start it again: in order, and its clients wait for it.
+    /// Restarts it like a service manager: a clean stop, and its clients wait.
     pub(crate) fn terminate(mut self) -> Result {
         let id = self.process.id().to_string();
         Command::new("kill").args(["-s", "TERM", &id]).status()?;

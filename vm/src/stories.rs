@@ -1,6 +1,6 @@
-//! What happens to an array beside reading and writing, each as a story between host and guest.
+//! Scenarios besides reading and writing, each as a story between host and guest.
 //!
-//! Owns the list of stories, and what they have in common.
+//! Owns the list of stories, and their common parts.
 
 mod assembly;
 mod between;
@@ -44,7 +44,7 @@ pub(crate) struct Story {
 /// All of them.
 pub(crate) fn all() -> Vec<Story> {
     [
-        // They take longest: what comes last should not keep one worker alone.
+        // The longest first, so that no worker runs alone at the end.
         clients::STORIES,
         udev::STORIES,
         handover::STORIES,
@@ -115,13 +115,13 @@ impl Stage<'_> {
         Ok(std::fs::write(self.path("pattern"), pattern::bytes(bytes * names.len() as u64))?)
     }
 
-    /// What the guest's script reads first.
+    /// The file that the guest's script reads first.
     pub(crate) fn set(&self, variables: &[(&str, &str)]) -> Result {
         kernel::set(&self.parapet.folder, variables)
     }
 
-    /// The kernel makes an array of new files, as this script of the guest tells, which begins with
-    /// `create`: the level, and what mdadm is told; and whatever else the script wants to know.
+    /// The kernel creates an array of new files by this guest script, which begins with `create`:
+    /// the level, mdadm's options, and the script's other parameters.
     pub(crate) fn kernel_makes(
         &self,
         script: &str,
@@ -144,7 +144,7 @@ impl Stage<'_> {
         self.kernel.run(script, &self.parapet.folder)
     }
 
-    /// The kernel runs a script on what is there.
+    /// The kernel runs a script on the array.
     pub(crate) fn kernel_takes(
         &self,
         script: &str,
@@ -177,8 +177,8 @@ impl Stage<'_> {
         Ok(String::from_utf8_lossy(&self.read(name)?).into_owned())
     }
 
-    /// `content` is `before` or `after` in each block, and `before` where nobody wrote. Gives how
-    /// many blocks are as after.
+    /// Checks that each block of `content` is that of `before` or `after`, and of `before` if it
+    /// was not written. Returns the number of blocks as in `after`.
     pub(crate) fn allowed(&self, may_change: impl Fn(usize) -> bool) -> Result<usize> {
         let [content, before, after] =
             [self.read("content")?, self.read("before")?, self.read("after")?];

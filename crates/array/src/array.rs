@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use io::broken::{Broken, broken};
 use io::{Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, ZeroSupport};
+use layout::md::Superblock;
 use layout::private::checksums::Seed;
 use layout::{Family, Geometry, MemberId, Mode, RangeSet, Slot};
 use metadata::assemble::{Assembly, Joined};
@@ -285,6 +286,12 @@ impl Array {
         Ok(self.introduce(known, &disk, Some((back.slot, ranges))))
     }
 
+    /// True if a disk with this superblock was a member of this array and holds nothing that the
+    /// array lacks.
+    pub fn is_former_member(&self, theirs: &Superblock) -> bool {
+        self.inner.keeper.metadata.is_former_member(theirs)
+    }
+
     fn introduce(
         &self,
         (id, name, offset, bad): (MemberId, &str, u64, RangeSet),
@@ -354,10 +361,10 @@ impl Array {
         }
         let busy = keeper.jobs.job.borrow().as_ref().map(|job| crate::keeper::describe(job.kind));
         if let Some(job) = busy {
-            return Err(Error::refused(format!("a {job} is under way; wait for it, or stop it")));
+            return Err(Error::refused(format!("a {job} is running; wait for it, or stop it")));
         }
         *keeper.jobs.scrub.borrow_mut() = Some(if repair { Task::Repair } else { Task::Check });
-        keeper.stirred.raise();
+        keeper.changed.raise();
         Ok(())
     }
 
@@ -367,7 +374,7 @@ impl Array {
     /// Refused if there is none.
     pub fn stop_scrub(&self) -> Result<()> {
         let stopped = self.inner.keeper.cancel_scrub();
-        if stopped { Ok(()) } else { Err(Error::refused("no scrub is under way")) }
+        if stopped { Ok(()) } else { Err(Error::refused("no scrub is running")) }
     }
 
     /// Limits the speed of background work, in bytes of a member per second: at most `max`, and at
@@ -410,7 +417,7 @@ impl Array {
         }
         let done = self.inner.fronts[0].flush(io::Class::Foreground).await;
         done.result.map_err(|error| {
-            let what = "what is in the write-back cache could not be written out";
+            let what = "cached writes could not be written to the members";
             Error::new(ErrorKind::DataLost, what).because(error)
         })
     }

@@ -87,11 +87,11 @@ pub(crate) struct Keeper {
     losing: RefCell<Vec<MemberId>>,
     pub(crate) regions: Regions,
     /// Raised at every message and every change.
-    pub(crate) stirred: Signal,
+    pub(crate) changed: Signal,
     answers: Completions<Result<()>>,
     /// Number of times a member was assigned to a slot for rebuilding. The result of an earlier
     /// walk must not be applied to a later member.
-    seatings: Cell<u64>,
+    assignments: Cell<u64>,
     /// A membership change is in progress: losses, commands and jobs take turns.
     changing: Cell<bool>,
     stopping: Cell<bool>,
@@ -150,9 +150,9 @@ impl Keeper {
             known: RefCell::new(start.known),
             read_errors: RefCell::default(),
             losing: RefCell::default(),
-            stirred: Signal::new(),
+            changed: Signal::new(),
             answers: Completions::new(),
-            seatings: Cell::new(0),
+            assignments: Cell::new(0),
             changing: Cell::new(settling),
             stopping: Cell::new(false),
             sync: SyncState {
@@ -209,7 +209,7 @@ impl Keeper {
         tasks.spawn(async move {
             let torn_rows = keeper.crash.torn_rows.take();
             if keeper.crash.record_first || !torn_rows.is_empty() {
-                keeper.settle(torn_rows).await;
+                keeper.replay(torn_rows).await;
             }
             keeper.mind_changes().await;
         });
@@ -275,7 +275,7 @@ impl Keeper {
                 self.note(EventKind::Repaired, Some(member), text);
             }
         }
-        self.stirred.raise();
+        self.changed.raise();
     }
 
     /// Records a block that could not be recovered; the next commit writes the member's bad-block
@@ -318,7 +318,7 @@ impl Keeper {
         }
         let configuration = self.configuration.borrow();
         let Some((slot, false)) = configuration.slot_of(member) else { return };
-        let whole = Keeper::unwell(&configuration).is_empty();
+        let whole = Keeper::not_in_sync(&configuration).is_empty();
         if let Some(&spare) = configuration.spares.first().filter(|_| whole) {
             *count = 0;
             // The command is checked when its turn comes; the answer is not needed.
@@ -412,7 +412,7 @@ impl Keeper {
     pub(crate) fn command(&self, command: Command) -> Completion<Result<()>> {
         let (ticket, completion) = self.answers.start();
         self.inbox.commands.borrow_mut().push_back((command, ticket));
-        self.stirred.raise();
+        self.changed.raise();
         completion
     }
 
@@ -428,7 +428,7 @@ impl Keeper {
     /// synced; above it, the bitmap lists the unsynced regions.
     fn decision(&self, configuration: Configuration) -> Decision {
         // A replay leaves nothing unverified: the ranges still to be compared are right.
-        if self.record.clean.get() || Keeper::unwell(&configuration).is_empty() {
+        if self.record.clean.get() || Keeper::not_in_sync(&configuration).is_empty() {
             // All interrupted rows have been written again, and are durable once this is on record.
             self.record.unlogged.set(false);
         }
@@ -475,7 +475,7 @@ impl Keeper {
                 Err(Undecided::Members(failed)) => self.report(failed),
                 Err(Undecided::Overtaken) => {
                     self.record.overtaken.set(true);
-                    self.stirred.raise();
+                    self.changed.raise();
                 }
             }
             self.after(epoch).await;
@@ -494,18 +494,18 @@ impl Keeper {
     /// Reports losses detected by the keeper itself.
     fn report(&self, failed: Vec<(MemberId, io::Error)>) {
         self.inbox.lost.borrow_mut().extend(failed);
-        self.stirred.raise();
+        self.changed.raise();
     }
 
     /// Completes when the configuration is newer than `epoch`.
     async fn after(&self, epoch: Epoch) {
         while self.configuration.borrow().epoch <= epoch {
-            self.stirred.wait().await;
+            self.changed.wait().await;
         }
     }
 
     /// Slots that are not in sync.
-    fn unwell(configuration: &Configuration) -> SlotSet {
+    fn not_in_sync(configuration: &Configuration) -> SlotSet {
         SlotSet::first(configuration.slots.len()).difference(configuration.in_sync())
     }
 
@@ -513,7 +513,7 @@ impl Keeper {
     pub(crate) async fn quiesce(&self) {
         self.home.engine.post.to_all(|| ToShard::Quiesce);
         while self.inbox.quiesced.borrow().len() < self.shards() {
-            self.stirred.wait().await;
+            self.changed.wait().await;
         }
     }
 
@@ -521,9 +521,9 @@ impl Keeper {
     /// request left.
     pub(crate) async fn stop(&self) -> Result<()> {
         self.stopping.set(true);
-        self.stirred.raise();
+        self.changed.raise();
         while self.jobs.job.borrow().is_some() {
-            self.stirred.wait().await;
+            self.changed.wait().await;
         }
         if self.configuration.borrow().mode != Mode::ReadWrite {
             return Ok(());
@@ -550,6 +550,6 @@ impl Keeper {
         *self.configuration.borrow_mut() = next.clone();
         let next = Arc::new(next);
         self.home.engine.post.to_all(|| ToShard::Open(Arc::clone(&next)));
-        self.stirred.raise();
+        self.changed.raise();
     }
 }

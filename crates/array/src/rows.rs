@@ -172,13 +172,13 @@ impl Engine {
                     && !work.roles.parity().intersection(plan.write).is_empty()
             });
             if whole {
-                self.settle(work.at()..work.at() + work.row.len());
+                self.mark_resolved(work.at()..work.at() + work.row.len());
             }
         }
     }
 
     /// Marks a range of all members as resolved.
-    pub(crate) fn settle(&self, range: Range<u64>) {
+    pub(crate) fn mark_resolved(&self, range: Range<u64>) {
         let mut resolved = self.resolved.borrow_mut();
         let asked = self.setup.unverified && !self.unsynced.borrow().is_empty();
         // An error in place of a recovery is the only cost of a forgotten range.

@@ -68,7 +68,7 @@ pub(crate) struct Shard {
     idle: RefCell<Vec<Waker>>,
     marking: Rc<Marking>,
     /// Raised when [`Shard::tend_bits`] has new work.
-    stirred: Signal,
+    bits_changed: Signal,
     /// The shard refuses new requests.
     quiescing: Cell<bool>,
     /// The time of the last reported client error, and the number of unreported errors since.
@@ -133,7 +133,7 @@ impl Shard {
             held_up: Signal::new(),
             idle: RefCell::default(),
             marking,
-            stirred: Signal::new(),
+            bits_changed: Signal::new(),
             quiescing: Cell::new(false),
             reported: Cell::default(),
             emptied: Signal::new(),
@@ -349,7 +349,7 @@ impl Shard {
         }
         if let Some(regions) = marked {
             self.regions.exit(regions, self.engine.setup.clock.now());
-            self.stirred.raise();
+            self.bits_changed.raise();
         }
         drop(claim);
         work.let_go();

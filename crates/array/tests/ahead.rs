@@ -90,7 +90,7 @@ fn several_readers_each_have_a_stream_and_another_size_is_no_matter() {
 }
 
 #[test]
-fn random_and_deep_readers_and_those_who_need_not_wait_get_none() {
+fn random_deep_and_instant_readers_get_no_readahead() {
     let (world, array) = started(Level::Raid5, 5, |_| {});
     for round in 0..64 {
         let at = round * 37 % 64 * (64 << 10);
@@ -116,7 +116,7 @@ fn random_and_deep_readers_and_those_who_need_not_wait_get_none() {
 }
 
 #[test]
-fn what_was_written_is_never_hidden() {
+fn writes_are_never_hidden() {
     for cache in [CacheMode::None, CacheMode::Writeback] {
         let (world, array) = started(Level::Raid5, 5, |world| world.host.cache = cache);
         let read = |at: u64| world.read(&array, at, CHUNK as usize).expect("healthy");
@@ -142,7 +142,7 @@ fn what_was_written_is_never_hidden() {
 }
 
 #[test]
-fn what_is_on_its_way_is_not_taken_if_it_was_overwritten_meanwhile() {
+fn readahead_in_flight_is_dropped_if_it_was_overwritten_meanwhile() {
     for cache in [CacheMode::None, CacheMode::Writeback] {
         let (world, array) = started(Level::Raid0, 2, |world| world.host.cache = cache);
         // The third read triggers read-ahead of the next chunk. That takes long, and returns the
@@ -173,7 +173,7 @@ fn find(world: &World, disk: usize, bytes: &[u8]) -> Option<u64> {
 }
 
 #[test]
-fn what_cannot_be_read_ahead_is_left_to_the_real_read() {
+fn a_failed_readahead_is_left_to_the_real_read() {
     let (world, array) = started(Level::Raid5, 5, |_| {});
     let repaired = |array: &Array| {
         array.log().since(0).iter().filter(|event| event.kind == EventKind::Repaired).count()

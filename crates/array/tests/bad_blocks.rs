@@ -62,7 +62,7 @@ fn done(status: &Status) -> u64 {
 /// A row is as high as a chunk. Its first block is listed. A crash without a log interrupts a write
 /// `away` bytes from that: parity is old there, and must not be trusted once everything counts as
 /// synced.
-fn is_compared_beside_what_is_listed(level: Level, members: usize, away: u64, repair: bool) {
+fn is_compared_beside_a_listed_block(level: Level, members: usize, away: u64, repair: bool) {
     let mut world = World::new(members, MEMBER_BYTES);
     let consistency = Some(Consistency::Bitmap);
     let (array, content) = filled(&world, &NewArray { consistency, ..new_array(level, members) });
@@ -98,10 +98,10 @@ fn is_compared_beside_what_is_listed(level: Level, members: usize, away: u64, re
 }
 
 #[test]
-fn a_resync_compares_what_lies_beside_a_listed_block() {
+fn a_resync_compares_the_neighbours_of_a_listed_block() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid6, 6)] {
         for repair in [false, true] {
-            is_compared_beside_what_is_listed(level, members, 2 * BLOCK as u64, repair);
+            is_compared_beside_a_listed_block(level, members, 2 * BLOCK as u64, repair);
         }
     }
 }
@@ -109,13 +109,13 @@ fn a_resync_compares_what_lies_beside_a_listed_block() {
 #[test]
 fn parity_that_a_resync_could_not_make_is_not_trusted() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid6, 6)] {
-        is_compared_beside_what_is_listed(level, members, 0, false);
+        is_compared_beside_a_listed_block(level, members, 0, false);
     }
 }
 
 /// In a row as high as a chunk, another block of the same member is wrong beside a listed one.
 #[test]
-fn a_repair_makes_good_what_is_listed_and_what_lies_beside_it() {
+fn a_repair_corrects_listed_blocks_and_their_neighbours() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 6)] {
         let mut world = World::new(members, MEMBER_BYTES);
         let (array, content) = filled(&world, &new_array(level, members));
@@ -144,7 +144,7 @@ fn a_repair_makes_good_what_is_listed_and_what_lies_beside_it() {
 
 /// Two slots are rebuilt together, and one was further along: its recovered contents are used.
 #[test]
-fn a_rebuild_of_two_uses_what_one_of_them_has_already() {
+fn a_rebuild_of_two_uses_the_recovered_part_of_one() {
     let mut world = World::new(6, MEMBER_BYTES);
     (world.host.bounds.checkpoint_bytes, world.host.bounds.unit_bytes) = (64 << 10, 128 << 10);
     let (array, content) = filled(&world, &new_array(Level::Raid6, 6));
@@ -186,7 +186,7 @@ fn two_listed(checksums: bool) -> (World, Array, Vec<usize>) {
 }
 
 #[test]
-fn what_is_zeroed_is_not_listed_any_more() {
+fn zeroed_blocks_leave_the_list() {
     for checksums in [false, true] {
         let (world, array, _) = two_listed(checksums);
         let zero = Op::new(0, io::Work::Zero { len: 3 * CHUNK, unmap: false, fast: false });
@@ -205,7 +205,7 @@ fn is_there_after_a_crash(world: &World, array: Array, first: &[u8]) {
 }
 
 #[test]
-fn what_is_written_anew_and_flushed_is_there_after_a_crash() {
+fn rewritten_and_flushed_blocks_survive_a_crash() {
     for checksums in [false, true] {
         let (world, array, _) = two_listed(checksums);
         let new = pattern(0, BLOCK, 7);
@@ -216,7 +216,7 @@ fn what_is_written_anew_and_flushed_is_there_after_a_crash() {
 
 /// The list on a member is valid at once, without a superblock with that feature.
 #[test]
-fn a_list_gets_shorter_once_what_was_written_is_durable() {
+fn a_list_gets_shorter_only_after_the_rewrite_is_durable() {
     let (world, array, data) = two_listed(false);
     world.run(&array, array.stop()).expect("clean");
     world.disks.iter().for_each(|disk| disk.volatile.set(true));
@@ -244,7 +244,7 @@ fn a_list_gets_shorter_once_what_was_written_is_durable() {
 
 /// Whole stripes zeroed after a crash are right, like written ones.
 #[test]
-fn what_is_zeroed_before_a_resync_came_there_is_verified() {
+fn stripes_zeroed_before_the_resync_reaches_them_are_verified() {
     let world = World::new(4, MEMBER_BYTES);
     let consistency = Some(Consistency::Bitmap);
     let (array, _) = filled(&world, &NewArray { consistency, ..new_array(Level::Raid5, 4) });
@@ -309,7 +309,7 @@ fn a_copy_that_has_missed_a_write_does_not_take_the_slot() {
 
 /// Where neither parity nor another block is left, only the log has the checksums.
 #[test]
-fn what_is_written_beside_what_is_listed_fits_its_sum_after_a_crash() {
+fn a_write_beside_a_listed_block_matches_its_checksum_after_a_crash() {
     let (world, array, _) = two_listed(true);
     world.write(&array, 0, &pattern(0, BLOCK, 7)).expect("it has a place");
     world.until(&array, |status| status.clean);
@@ -323,7 +323,7 @@ fn what_is_written_beside_what_is_listed_fits_its_sum_after_a_crash() {
 /// A block and parity of its row are unreadable while another block is written. The log has an
 /// older write to the row, which matches older contents.
 #[test]
-fn what_cannot_be_read_is_not_made_of_an_older_record() {
+fn unreadable_blocks_are_not_recovered_from_an_older_record() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid6, 6)] {
         for checksums in [false, true] {
             let world = World::new(members, MEMBER_BYTES);
@@ -354,7 +354,7 @@ fn what_cannot_be_read_is_not_made_of_an_older_record() {
 
 /// A member written together with the listed one is lost meanwhile: nothing is sent again.
 #[test]
-fn what_was_listed_is_good_though_another_member_is_lost_in_its_write() {
+fn a_rewritten_listed_block_is_good_though_another_member_is_lost() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid1, 2)] {
         for checksums in [false, true] {
             let mut world = World::new(members, MEMBER_BYTES);

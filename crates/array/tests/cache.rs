@@ -61,7 +61,7 @@ fn read_bytes(array: &Array) -> u64 {
 }
 
 #[test]
-fn what_was_acknowledged_is_read_whole_and_in_part() {
+fn acknowledged_writes_are_read_whole_and_in_part() {
     let (world, array) = raid5();
     assert!(array.limits().volatile, "a flush is needed");
     at_once(&world, &array, 4096, &[1; 8192]);
@@ -141,7 +141,7 @@ fn fua_is_durable_and_in_its_place_among_the_others() {
 }
 
 #[test]
-fn zeros_and_discards_lie_over_what_was_held_before_them() {
+fn zeros_and_discards_replace_earlier_cached_writes() {
     for discard in [false, true] {
         let (world, array) = raid5();
         assert!(array.limits().discard_zeroes);
@@ -164,7 +164,7 @@ fn zeros_and_discards_lie_over_what_was_held_before_them() {
 }
 
 #[test]
-fn what_is_held_counts_as_stored() {
+fn cached_bytes_count_as_stored() {
     let (world, array) = started(Level::Raid0, 2, |_| {});
     let ask = || {
         let op = Op::new(0, Work::Extents { len: 32768, found: Vec::new() });
@@ -247,7 +247,7 @@ fn a_change_does_not_overtake_a_write_that_waits_for_room() {
 }
 
 #[test]
-fn what_nobody_flushes_is_written_out_in_time() {
+fn unflushed_writes_are_written_out_in_time() {
     let (world, array) = raid5();
     at_once(&world, &array, 0, &[1; 4096]);
     let start = world.clock.now();
@@ -292,7 +292,7 @@ fn a_member_may_fail_while_it_is_written_out_to() {
 }
 
 #[test]
-fn what_cannot_be_written_out_is_readable_and_the_error_stays() {
+fn bytes_of_a_failed_write_out_are_readable_and_the_error_stays() {
     let (world, array) = started(Level::Raid0, 2, |_| {});
     at_once(&world, &array, 0, &[1; 4096]);
     world.disks[0].break_with(Fault::WriteError);
@@ -312,7 +312,7 @@ fn what_cannot_be_written_out_is_readable_and_the_error_stays() {
 }
 
 #[test]
-fn a_broken_array_keeps_what_it_holds_and_takes_no_more() {
+fn a_failed_array_keeps_cached_writes_and_accepts_no_more() {
     let (world, array) = raid5();
     at_once(&world, &array, 0, &pattern(0, 64 << 10, 4));
     world.disks[0].break_with(Fault::Gone);

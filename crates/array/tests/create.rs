@@ -189,7 +189,7 @@ fn an_error_at_any_write_leaves_nothing_that_looks_like_an_array() {
 }
 
 #[test]
-fn what_lies_on_a_disk_is_lost_only_with_permission() {
+fn old_contents_of_a_disk_are_overwritten_only_with_permission() {
     let disks = disks(&[8 * MIB; 2]);
     disks[1].mem.poke(0x438, &[0x53, 0xef]);
     disks[1].mem.poke(8 * MIB - 512, b"EFI PART");
@@ -208,7 +208,7 @@ fn what_lies_on_a_disk_is_lost_only_with_permission() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_with_both_numbers() {
+fn contradictions_are_refused_with_both_numbers() {
     let raid5 = NewArray::new("data", Layout::default_for(Level::Raid5, 3), 64 << 10);
     let refused = |edit: &dyn Fn(&mut NewArray), limits: &[Limits]| {
         let mut new = raid5.clone();
@@ -258,7 +258,7 @@ fn disks_of_one() -> Vec<Rc<Watched>> {
 }
 
 #[test]
-fn a_plan_tells_what_is_not_used_and_warns() {
+fn a_plan_reports_unused_space_and_warns() {
     let sizes = [8 * MIB, 16 * MIB, 8 * MIB];
     let named: Vec<_> = sizes
         .iter()

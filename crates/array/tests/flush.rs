@@ -238,7 +238,7 @@ fn a_flush_that_hangs_is_one_that_failed() {
 
 /// A failing flush loses the writes of all shards and reports late. Another flush would succeed at
 /// once: it must not be sent.
-fn nobody_flushes_meanwhile(shards: usize, clean_delay: Duration) {
+fn no_flush_succeeds_meanwhile(shards: usize, clean_delay: Duration) {
     let mut world = world(Level::Raid5, 4, 0);
     world.host.shards = shards;
     world.host.bounds.clean_delay = clean_delay;
@@ -282,14 +282,14 @@ fn nobody_flushes_meanwhile(shards: usize, clean_delay: Duration) {
 }
 
 #[test]
-fn while_the_keepers_flush_fails_no_shard_is_told_that_what_it_wrote_is_durable() {
+fn while_the_keepers_flush_fails_no_shards_flush_succeeds() {
     // The keeper flushes to mark the array clean, the shard to release its regions.
-    nobody_flushes_meanwhile(1, Duration::from_secs(1));
+    no_flush_succeeds_meanwhile(1, Duration::from_secs(1));
 }
 
 #[test]
-fn while_one_shards_flush_fails_no_other_is_told_that_what_it_wrote_is_durable() {
-    nobody_flushes_meanwhile(2, Duration::from_secs(3600));
+fn while_one_shards_flush_fails_no_other_flush_succeeds() {
+    no_flush_succeeds_meanwhile(2, Duration::from_secs(3600));
 }
 
 /// An array of disks without caches promises that completed writes are durable. It keeps that

@@ -43,7 +43,7 @@ fn filled_with(level: Level, change: impl Fn(&mut NewArray)) -> (World, Array) {
 /// Records stay in the log while an older one is live. So the record of a flushed stripe is still
 /// there, and a newer one covers a part of a checked block.
 #[test]
-fn what_was_durable_stays_though_a_newer_record_has_a_part_of_its_block() {
+fn durable_data_stays_though_a_newer_record_has_a_part_of_its_block() {
     for (level, missing) in [(Level::Raid5, vec![1]), (Level::Raid6, vec![1, 2])] {
         let (world, array) = filled_with(level, |new| new.checksums = Some(false));
         let other = world.data_offset() + 4 * CHUNK;
@@ -68,7 +68,7 @@ fn what_was_durable_stays_though_a_newer_record_has_a_part_of_its_block() {
 }
 
 #[test]
-fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
+fn blocks_beside_a_torn_write_survive_the_loss_of_their_member() {
     for (level, missing) in [(Level::Raid5, vec![1]), (Level::Raid6, vec![1, 2])] {
         for hung in [0, 3] {
             let (world, array) = filled(level, None);
@@ -138,7 +138,7 @@ fn a_log_of_before_somebody_else_ran_the_array_is_ignored() {
 }
 
 #[test]
-fn no_data_goes_out_before_the_log_is_durable_and_a_log_that_fails_costs_its_member() {
+fn no_data_is_written_before_the_log_is_durable_and_a_failed_log_costs_its_member() {
     let (world, array) = filled(Level::Raid5, None);
     let (data, parity) = (holder(&array, 0), holder(&array, 3));
     world.disks[parity].break_with(Fault::HungWrites);
@@ -161,7 +161,7 @@ fn no_data_goes_out_before_the_log_is_durable_and_a_log_that_fails_costs_its_mem
 }
 
 #[test]
-fn a_row_is_made_right_for_a_block_that_could_not_be_read_just_then() {
+fn a_row_is_replayed_with_a_block_that_was_unreadable_just_then() {
     let (world, array) = filled(Level::Raid5, None);
     let (first, second) = (holder(&array, 0), holder(&array, 1));
     // Two blocks of a row: the second one keeps its old contents.
@@ -191,7 +191,7 @@ fn a_row_is_made_right_for_a_block_that_could_not_be_read_just_then() {
 /// A replayed row is whole. A read of it returns the same data again, even if the power fails
 /// before any write, together with a member.
 #[test]
-fn what_was_made_right_and_read_stays_though_its_member_is_lost_in_the_next_crash() {
+fn replayed_data_stays_though_its_member_is_lost_in_the_next_crash() {
     for (level, lost) in [(Level::Raid5, vec![1]), (Level::Raid6, vec![0, 1])] {
         let (world, array) = filled(level, None);
         for &index in &lost {
@@ -234,7 +234,7 @@ fn a_log_is_good_though_its_member_failed_to_take_one_batch_of_it() {
 }
 
 #[test]
-fn a_block_that_was_cut_and_is_lost_is_an_error_until_it_is_written() {
+fn a_torn_and_lost_block_is_an_error_until_it_is_written() {
     let (world, array) = filled(Level::Raid5, None);
     let (second, parity) = (holder(&array, 1), holder(&array, 3));
     // Two blocks of a row: the second one and parity keep their old contents, though both are
@@ -297,7 +297,7 @@ fn a_row_written_twice_before_a_flush_is_made_durable_in_between() {
 }
 
 #[test]
-fn the_log_goes_round_and_what_it_says_is_the_newest() {
+fn the_log_wraps_around_and_holds_the_newest_records() {
     let (mut world, array) = filled(Level::Raid6, None);
     world.crash(array);
     world.host.bounds.log_bytes = 128 << 10;
@@ -509,7 +509,7 @@ fn a_batch_that_is_torn_over_old_ones_leaves_a_log_that_is_whole() {
 /// The same, but the batch that marks the old one as released is in another member's log. The
 /// remaining batches on this member do not show it.
 #[test]
-fn what_is_done_with_is_so_whichever_log_says_it() {
+fn a_batch_released_in_any_log_is_released() {
     const LARGE: u64 = 128 << 10;
     const LEN: usize = 12 << 10;
     for between in 1..20 {
@@ -549,7 +549,7 @@ fn what_is_done_with_is_so_whichever_log_says_it() {
 /// The log has a write of a stripe, and then its zeroing; a member that joined later has neither
 /// record. That does not prove that a crash tore a record.
 #[test]
-fn a_member_that_came_later_need_not_have_what_was_logged_before() {
+fn a_later_member_need_not_have_earlier_records() {
     for policy in [Consistency::Intent, Consistency::Journal] {
         for level in [Level::Raid5, Level::Raid6] {
             let (mut world, array) = filled(level, Some(policy));
@@ -635,7 +635,7 @@ fn blocks_that_cannot_be_read_cost_no_other_ones_of_a_row_that_was_cut() {
 /// A crash costs more blocks than the array can list, on a member that is unreadable just then. The
 /// filler written in their place is never returned as data.
 #[test]
-fn what_a_crash_has_cost_is_never_read_however_much_it_is() {
+fn data_lost_in_a_crash_is_never_read_however_much_it_is() {
     let mut world = World::new(4, 24 << 20);
     (world.host.bounds.units, world.host.bounds.unit_bytes) = (64, 1 << 20);
     world.host.bounds.scratch_bytes = 256 << 20;

@@ -63,7 +63,7 @@ fn cut(level: Level, hung: usize) -> (World, Vec<usize>) {
 }
 
 #[test]
-fn with_the_device_a_cut_write_is_whole_though_members_are_lost() {
+fn with_the_device_a_torn_write_is_whole_though_members_are_lost() {
     for (level, lost) in [(Level::Raid5, vec![1]), (Level::Raid6, vec![0, 2])] {
         for hung in [0, 1, 3] {
             let (world, holders) = cut(level, hung);
@@ -93,7 +93,7 @@ fn a_batch_is_one_write_to_the_device_and_none_to_a_members_log() {
 }
 
 #[test]
-fn without_the_device_a_crash_is_what_it_is_with_a_bitmap() {
+fn without_the_device_a_crash_needs_the_resync_of_a_bitmap() {
     let (world, holders) = cut(Level::Raid5, 0);
     let device = world.disks.len() - 1;
     let refused = refusal(&world, &[holders[1], device]);
@@ -116,7 +116,7 @@ fn without_the_device_a_crash_is_what_it_is_with_a_bitmap() {
 }
 
 #[test]
-fn a_device_that_fails_costs_a_barrier_and_the_log_goes_on_on_the_members() {
+fn a_failed_journal_device_costs_a_barrier_and_the_members_take_the_log() {
     for fault in [Fault::WriteError, Fault::Gone, Fault::HungWrites] {
         let (world, array) = filled(Level::Raid5);
         let data = world.data_offset();
@@ -166,7 +166,7 @@ fn an_old_copy_of_the_device_is_no_log() {
 }
 
 #[test]
-fn the_session_of_before_counts_until_a_member_names_the_next() {
+fn the_previous_session_is_valid_until_a_member_names_the_next() {
     let (world, holders) = cut(Level::Raid5, 0);
     // The next process begins its session on the device, and dies before the members record it.
     let array = world.start_without(&[]);
@@ -227,7 +227,7 @@ fn a_device_of_another_array_is_refused() {
 }
 
 #[test]
-fn what_cannot_be_a_journal_device_is_refused_and_nothing_is_written() {
+fn an_unusable_journal_device_is_refused_and_nothing_is_written() {
     let world = World::new(5, 8 << 20);
     let intent = NewArray { consistency: None, ..new("tank", Level::Raid5, 4) };
     let error = world.create_journaled(&intent).expect_err("another policy").to_string();
@@ -270,7 +270,7 @@ fn a_new_device_takes_the_place_of_one_that_was_given_up_or_of_none() {
 }
 
 #[test]
-fn what_was_torn_when_device_and_member_were_lost_at_once_is_unverified() {
+fn rows_torn_by_losing_device_and_member_together_are_unverified() {
     let (world, array) = filled(Level::Raid5);
     // One row is being written when the device fails to log another one.
     let second = holder(&array, 1);
@@ -287,7 +287,7 @@ fn what_was_torn_when_device_and_member_were_lost_at_once_is_unverified() {
 }
 
 #[test]
-fn a_row_whose_parity_is_lost_is_not_taken_back_to_what_was_logged_before() {
+fn a_row_without_parity_is_not_replayed_from_an_older_record() {
     let (world, array) = filled(Level::Raid5);
     world.write(&array, 0, &pattern(0, 4096, 2)).expect("logged, with its data");
     let parity = holder(&array, 3);
@@ -303,7 +303,7 @@ fn a_row_whose_parity_is_lost_is_not_taken_back_to_what_was_logged_before() {
 /// Writes while their parity's member is missing are on the device too. A spare then gets new
 /// parity, which is valid.
 #[test]
-fn parity_that_was_made_since_counts_though_a_record_tells_of_none() {
+fn parity_computed_since_is_valid_despite_a_record_without_parity() {
     let (mut world, array) = filled(Level::Raid5);
     let (lost, parity) = (holder(&array, 0), holder(&array, 3));
     world.run(&array, array.fail(MemberId(parity as u32))).expect("one may go");

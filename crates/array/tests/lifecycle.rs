@@ -39,7 +39,7 @@ fn world(level: Level, members: usize, spares: usize) -> World {
 }
 
 #[test]
-fn what_was_written_is_there_after_a_restart_on_every_level() {
+fn writes_survive_a_restart_on_every_level() {
     for (level, members) in [
         (Level::Linear, 3),
         (Level::Raid0, 3),
@@ -113,7 +113,7 @@ fn a_read_error_is_repaired_in_place_and_the_member_stays() {
 }
 
 #[test]
-fn beyond_redundancy_reads_of_what_is_left_go_on_and_nothing_is_written() {
+fn beyond_redundancy_remaining_data_is_readable_and_nothing_is_written() {
     let world = world(Level::Raid5, 4, 0);
     let array = world.start();
     let bytes = pattern(0, 256 << 10, 5);
@@ -198,7 +198,7 @@ fn replace_copies_while_the_old_member_serves() {
 }
 
 #[test]
-fn what_was_read_after_a_crash_stays_when_a_copy_takes_the_slot() {
+fn data_read_after_a_crash_stays_when_a_copy_takes_the_slot() {
     // Without the last member the interrupted row has no parity, and is not logged.
     for (level, members, gone) in [
         (Level::Raid0, 3, None),
@@ -239,7 +239,7 @@ fn what_was_read_after_a_crash_stays_when_a_copy_takes_the_slot() {
 
 /// The log has no record of a row without parity, and its bit stays set.
 #[test]
-fn a_copy_counts_no_further_than_to_what_was_cut_without_parity() {
+fn a_copy_is_valid_only_up_to_a_write_torn_without_parity() {
     let mut world = world(Level::Raid5, 4, 1);
     world.host.bounds.checkpoint_bytes = 64 << 10;
     world.host.bounds.unit_bytes = 128 << 10;
@@ -274,7 +274,7 @@ fn a_copy_counts_no_further_than_to_what_was_cut_without_parity() {
 
 /// A power failure could leave garbage of it, and other blocks of its row may be lost by then.
 #[test]
-fn replay_writes_no_block_that_nobody_wrote_though_its_copy_is_given_it() {
+fn replay_writes_unwritten_blocks_only_to_the_replacement() {
     let world = world(Level::Raid5, 4, 1);
     let data = world.data_offset();
     let array = world.start();
@@ -326,7 +326,7 @@ fn a_crash_while_a_copy_takes_the_slot_leaves_the_array_one_of_the_two() {
 }
 
 #[test]
-fn a_member_that_comes_back_gets_only_what_changed() {
+fn a_member_that_returns_gets_only_changed_ranges() {
     let world = world(Level::Raid5, 4, 0);
     let array = world.start();
     let bytes = pattern(0, 2 << 20, 9);
@@ -345,7 +345,7 @@ fn a_member_that_comes_back_gets_only_what_changed() {
 }
 
 #[test]
-fn scrub_says_which_member_is_wrong_and_repairs_it() {
+fn scrub_identifies_the_wrong_member_and_repairs_it() {
     let layout = Layout::Raid6(Raid6Layout::LeftSymmetric);
     let world = World::new(6, MEMBER_BYTES);
     world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) });
@@ -486,7 +486,7 @@ impl Mailbox<Message> for SlowMail {
 
 /// A checkpoint of a rebuild must not cover a lost block before the bad-block list has it.
 #[test]
-fn a_crash_after_a_checkpoint_finds_what_was_lost_before_it_on_the_list() {
+fn a_checkpoint_does_not_precede_the_list_of_lost_blocks() {
     // With a bitmap, its header would be written first.
     let mut world = World::new(5, MEMBER_BYTES);
     let consistency = Some(Consistency::Resync);
@@ -528,7 +528,7 @@ fn a_crash_after_a_checkpoint_finds_what_was_lost_before_it_on_the_list() {
 /// The same on a mirror: the new member's old contents there are never read; everything else is
 /// whole.
 #[test]
-fn what_the_last_copy_could_not_give_is_an_error_on_the_new_member() {
+fn blocks_unreadable_on_the_last_copy_are_errors_on_the_new_member() {
     let world = world(Level::Raid1, 2, 1);
     let array = world.start();
     let bytes = pattern(0, 1 << 18, 12);
@@ -565,7 +565,7 @@ fn a_member_with_too_many_read_errors_is_replaced_by_a_spare() {
 }
 
 #[test]
-fn what_was_written_without_parity_is_synced_at_the_next_start() {
+fn writes_without_parity_are_synced_at_the_next_start() {
     let mut world = world(Level::Raid5, 4, 0);
     world.host.parity = false;
     let array = world.start();
@@ -602,7 +602,7 @@ impl Decisions for Rival {
 }
 
 #[test]
-fn whoever_is_overtaken_writes_no_more() {
+fn an_overtaken_array_writes_no_more() {
     let mut world = world(Level::Raid5, 4, 0);
     world.host.decisions = Some(Rc::new(Rival(std::cell::Cell::new(0))));
     let array = world.start();
@@ -665,7 +665,7 @@ fn commands_in_the_wrong_state_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn a_walk_for_one_member_says_nothing_of_the_next_in_its_slot() {
+fn a_walk_for_one_member_does_not_count_for_the_next_in_its_slot() {
     let world = world(Level::Raid1, 2, 0);
     let array = world.start();
     world.write(&array, 0, &pattern(0, 1 << 19, 1)).expect("healthy");

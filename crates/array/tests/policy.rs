@@ -17,7 +17,7 @@ use world::{Fault, World, map_of, pattern, whole};
 
 /// A member is away while the policy is changed, and returns.
 #[test]
-fn a_member_that_comes_back_after_a_change_of_policy_has_what_the_others_have() {
+fn a_member_that_returns_after_a_change_of_policy_gets_the_new_one() {
     use Consistency::{Bitmap, Intent, Journal, Ppl, Resync};
     let all = [Bitmap, Intent, Journal, Ppl, Resync];
     for (before, after) in all.iter().flat_map(|&a| all.iter().map(move |&b| (a, b))) {
@@ -55,7 +55,7 @@ fn a_member_that_comes_back_after_a_change_of_policy_has_what_the_others_have() 
 
 /// The power fails in the middle of the commit that changes the policy, and one spare was away.
 #[test]
-fn who_has_missed_the_change_of_policy_is_given_it() {
+fn members_that_missed_the_change_of_policy_get_it() {
     use Consistency::{Bitmap, Intent, Ppl, Resync};
     let all = [Bitmap, Intent, Ppl, Resync];
     for (before, after) in all.iter().flat_map(|&a| all.iter().map(move |&b| (a, b))) {
@@ -140,7 +140,7 @@ fn a_change_of_policy_moves_nothing_on_members_without_a_list_of_bad_blocks() {
 /// mdadm has added a spare whose data begins where our private area would be. The array then has no
 /// log, and reports that at the start.
 #[test]
-fn an_array_that_cannot_have_its_log_any_more_says_so() {
+fn an_array_without_room_for_its_log_reports_it() {
     let world = World::new(5, 8 << 20);
     let layout = Layout::default_for(Level::Raid5, 4);
     let new = NewArray { zeroed: true, spares: 1, ..NewArray::new("tank", layout, 16 << 10) };
@@ -202,7 +202,7 @@ fn an_array_that_cannot_have_its_checksums_any_more_runs_without_them() {
 
 /// The user's option, and a crash between the commits of a start.
 #[test]
-fn a_change_of_policy_that_a_crash_cut_is_no_policy_of_its_own() {
+fn an_interrupted_change_of_policy_leaves_one_policy() {
     let world = World::new(4, 8 << 20);
     let layout = Layout::default_for(Level::Raid5, 4);
     world.create(&NewArray {

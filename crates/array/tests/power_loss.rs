@@ -41,7 +41,7 @@ fn resolved(world: &World, array: &Array) -> Vec<u8> {
 /// must be durable. The new process has written nothing, but the members' caches still hold the old
 /// one's writes.
 #[test]
-fn a_flush_covers_what_the_process_before_has_written() {
+fn a_flush_covers_writes_of_the_previous_process() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid1, 2), (Level::Raid0, 3)] {
         let world = world(level, members);
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
@@ -61,7 +61,7 @@ fn a_flush_covers_what_the_process_before_has_written() {
 /// A scrub repairs a block, and then its member fails a flush. It is left out, and returns by the
 /// bitmap, which covers writes but not repairs. It must have the repair.
 #[test]
-fn a_member_that_comes_back_by_the_bitmap_has_what_a_scrub_has_repaired() {
+fn a_member_that_returns_by_the_bitmap_has_repairs_of_scrubs() {
     for (level, members) in [(Level::Raid6, 5), (Level::Raid1, 3)] {
         let world = world(level, members);
         let array = world.start();
@@ -93,7 +93,7 @@ fn a_member_that_comes_back_by_the_bitmap_has_what_a_scrub_has_repaired() {
 
 /// The same for a correction by a checked read.
 #[test]
-fn a_member_that_comes_back_by_the_bitmap_has_what_a_checked_read_has_put_right() {
+fn a_member_that_returns_by_the_bitmap_has_corrections_of_checked_reads() {
     let mut world = world(Level::Raid6, 5);
     world.host.check_reads = true;
     let array = world.start();
@@ -206,7 +206,7 @@ fn a_member_that_is_one_commit_behind_takes_part_in_a_change_of_policy() {
 
 /// A spare is removed, or failed, and the power fails: the disk may be in other use by then.
 #[test]
-fn a_spare_that_was_let_go_of_does_not_come_back_by_itself() {
+fn a_removed_spare_does_not_return_by_itself() {
     for remove in [true, false] {
         let world = World::new(3, 8 << 20);
         let layout = Layout::default_for(Level::Raid1, 2);

@@ -80,7 +80,7 @@ fn cut(world: &World, array: Array, hung: usize) -> usize {
 }
 
 #[test]
-fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
+fn blocks_beside_a_torn_write_survive_the_loss_of_their_member() {
     for (hung, by_kernel) in [(0, false), (3, false), (0, true), (3, true)] {
         let (world, array) = filled();
         let second = cut(&world, array, hung);
@@ -104,7 +104,7 @@ fn what_a_cut_write_did_not_touch_is_there_though_its_member_is_lost() {
 /// A member is lost during replay, and the next crash comes before that is recorded. The member
 /// returns with its contents, and the log must still have its rows.
 #[test]
-fn the_log_is_kept_until_it_is_on_record_who_was_lost_while_it_was_replayed() {
+fn the_log_is_kept_until_losses_during_replay_are_on_record() {
     let (world, array) = filled();
     let first = holder(&array, 0);
     let second = cut(&world, array, 3);
@@ -227,7 +227,7 @@ fn only_raid_5_has_it() {
 /// A block and parity of its row are unreadable while another block is written, which md's log
 /// cannot record. Its entry of an older write matches older contents of the row.
 #[test]
-fn what_cannot_be_read_is_not_made_of_an_older_entry() {
+fn unreadable_blocks_are_not_recovered_from_an_older_entry() {
     let (world, array) = filled();
     world.write(&array, 2 * CHUNK, &pattern(0, 4096, 5)).expect("healthy");
     world.flush(&array);

@@ -123,7 +123,7 @@ fn the_disk_of_a_member_that_is_removed_or_refused_is_let_go() {
 }
 
 #[test]
-fn a_disk_that_hangs_holds_up_nobody_who_looks_at_it_or_makes_an_array_of_it() {
+fn a_hung_disk_does_not_block_create_or_examine() {
     let world = World::new(3, 6 << 20);
     let clock = Rc::clone(&world.clock) as Rc<dyn Clock>;
     let layout = Layout::default_for(Level::Raid5, 3);
@@ -157,7 +157,7 @@ fn a_disk_that_hangs_holds_up_nobody_who_looks_at_it_or_makes_an_array_of_it() {
 }
 
 #[test]
-fn what_a_process_before_us_did_not_flush_is_durable_before_it_is_read() {
+fn unflushed_writes_of_the_previous_process_are_durable_before_a_read() {
     let world = World::new(3, 6 << 20);
     let new = NewArray::new("tank", Layout::default_for(Level::Raid5, 3), 16 << 10);
     world.create(&NewArray { zeroed: true, ..new });
@@ -282,7 +282,7 @@ fn in_a_row_that_has_lost_too_much_each_block_can_be_written_anew() {
 /// Such a row's parity matches a block that no longer exists. If the power fails before that is
 /// recorded, nothing may be computed from it.
 #[test]
-fn a_cut_before_parity_is_given_up_makes_no_garbage() {
+fn a_power_loss_before_parity_is_discarded_makes_no_garbage() {
     let (world, array, content, data) = overtaxed(Level::Raid5, 4, false);
     let parity = (0..4).find(|member| !data.contains(member)).expect("three of four hold data");
     // Everything else to be recorded before a write is on record already: only the list is not.
@@ -305,7 +305,7 @@ fn a_cut_before_parity_is_given_up_makes_no_garbage() {
 /// Parity that was copied before it was discarded is discarded in the copy too, which takes its
 /// slot.
 #[test]
-fn a_copy_of_parity_that_is_given_up_makes_no_garbage() {
+fn a_copy_of_discarded_parity_makes_no_garbage() {
     let (mut world, array, content, data) = overtaxed(Level::Raid5, 4, false);
     let parity = (0..4).find(|member| !data.contains(member)).expect("three of four hold data");
     world.run(&array, array.stop()).expect("clean");
@@ -331,7 +331,7 @@ fn a_copy_of_parity_that_is_given_up_makes_no_garbage() {
 /// Parity lost in a part of a block is discarded for the whole block when data is written without
 /// it. That is recorded first: after a crash a missing block would be computed from the old parity.
 #[test]
-fn a_cut_while_data_is_written_past_parity_makes_no_garbage() {
+fn a_power_loss_while_data_is_written_without_parity_makes_no_garbage() {
     let world = World::new(4, 6 << 20);
     let layout = Layout::default_for(Level::Raid4, 4);
     // Checksums would extend the write to whole blocks.
@@ -365,7 +365,7 @@ fn a_cut_while_data_is_written_past_parity_makes_no_garbage() {
 /// A crash tears a write to a block with a bad part. The readable rest of the block stays, so
 /// parity must match it.
 #[test]
-fn what_lies_beside_a_bad_part_of_a_block_that_was_cut_agrees_with_parity() {
+fn the_rest_of_a_torn_block_with_a_bad_part_agrees_with_parity() {
     let mut world = World::new(5, 6 << 20);
     let layout = Layout::default_for(Level::Raid5, 4);
     let checksums = Some(false);

@@ -39,7 +39,7 @@ fn world(level: Level, members: usize) -> World {
 /// A client releases a region just when the resync after a crash covers it: the flush for the
 /// region began before the resync wrote there.
 #[test]
-fn a_bit_is_not_cleared_for_what_a_resync_has_written_and_nobody_flushed() {
+fn a_bit_is_not_cleared_for_unflushed_writes_of_a_resync() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 3)] {
         let world = world(level, members);
         let array = world.start();
@@ -87,7 +87,7 @@ fn a_bit_is_not_cleared_for_what_a_resync_has_written_and_nobody_flushed() {
 
 /// The user passes --force-dirty-degraded for a mirror without a missing member.
 #[test]
-fn what_was_read_of_a_mirror_after_a_crash_stays_whatever_was_forced() {
+fn data_read_from_a_mirror_after_a_crash_stays_even_if_forced() {
     for force in [false, true] {
         let world = World::new(2, 8 << 20);
         let layout = Layout::default_for(Level::Raid1, 2);
@@ -116,7 +116,7 @@ fn what_was_read_of_a_mirror_after_a_crash_stays_whatever_was_forced() {
 
 /// A new mirror that was never synced, and a bad sector.
 #[test]
-fn what_nobody_wrote_stays_where_a_sector_beside_it_is_bad() {
+fn unwritten_blocks_stay_beside_a_bad_sector() {
     let world = World::new(2, 8 << 20);
     world.disks[0].disk.poke(0, &vec![0xaa; 8 << 20]);
     world.disks[1].disk.poke(0, &vec![0xbb; 8 << 20]);

@@ -64,7 +64,7 @@ fn disks(world: &World, from: u64) -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn of_three_copies_each_block_is_judged_by_itself_and_only_what_was_outvoted_is_written() {
+fn of_three_copies_each_block_is_judged_by_itself_and_only_outvoted_ones_are_written() {
     for layout in
         [Layout::default_for(Level::Raid1, 3), Layout::Raid10 { near: 3, far: 1, offset: false }]
     {
@@ -103,7 +103,7 @@ fn of_three_copies_each_block_is_judged_by_itself_and_only_what_was_outvoted_is_
 }
 
 #[test]
-fn a_check_restores_what_cannot_be_read_and_changes_nothing_else() {
+fn a_check_restores_unreadable_blocks_and_changes_no_others() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4), (Level::Raid6, 5)] {
         let layout = Layout::default_for(level, members);
         let world = world(layout, members, 0);
@@ -129,7 +129,7 @@ fn a_check_restores_what_cannot_be_read_and_changes_nothing_else() {
 }
 
 #[test]
-fn without_a_majority_the_first_copy_counts_and_that_is_called_a_guess() {
+fn without_a_majority_the_first_copy_is_used_as_a_guess() {
     // Two copies; and three that are all different.
     for copies in [2, 3] {
         let world = world(Layout::default_for(Level::Raid1, copies), copies, 0);
@@ -180,7 +180,7 @@ fn members_that_are_wrong_in_different_rows_of_a_stripe_are_all_named_on_raid_6(
 }
 
 #[test]
-fn raid_5_cannot_tell_who_is_wrong_and_says_that_its_repair_is_a_guess() {
+fn raid_5_cannot_identify_the_wrong_member_and_reports_a_guess() {
     let world = world(Layout::default_for(Level::Raid5, 4), 4, 0);
     let from = world.data_offset();
     let array = world.start();
@@ -270,7 +270,7 @@ fn a_scrub_ends_when_a_member_is_lost_and_the_spare_takes_over_at_once() {
 }
 
 #[test]
-fn a_check_of_a_degraded_array_compares_what_is_left_and_says_so_if_nothing_is() {
+fn a_check_of_a_degraded_array_compares_the_remaining_redundancy() {
     // RAID 6 without a data, P or Q slot, each in some stripes: the rest is compared.
     let world = world(Layout::default_for(Level::Raid6, 5), 5, 0);
     let from = world.data_offset();
@@ -339,7 +339,7 @@ fn a_speed_limit_is_that_of_each_member_on_every_level() {
 }
 
 #[test]
-fn a_checked_read_that_finds_a_contradiction_is_made_right_on_raid_6_and_an_error_on_raid_5() {
+fn a_checked_read_with_a_mismatch_is_corrected_on_raid_6_and_an_error_on_raid_5() {
     for (level, members) in [(Level::Raid6, 5), (Level::Raid5, 4)] {
         let mut world = world(Layout::default_for(level, members), members, 0);
         let from = world.data_offset();

@@ -205,7 +205,7 @@ fn a_hang_shorter_than_the_deadline_costs_reads_no_more_than_the_hedge() {
 }
 
 #[test]
-fn a_member_that_hangs_is_lost_by_its_deadline_though_nobody_waits_for_it() {
+fn a_hung_member_is_lost_by_its_deadline_even_if_no_request_waits() {
     for (level, members) in LEVELS {
         let (world, array) = self::world(level, members);
         load(&world, &array, RANDOM);
@@ -339,7 +339,7 @@ fn a_write_that_missed_its_deadline_may_land_when_it_likes() {
 }
 
 #[test]
-fn who_has_not_answered_in_time_is_given_no_newer_record() {
+fn a_member_with_a_late_write_gets_no_newer_record() {
     for (level, members) in [(Level::Raid1, 3), (Level::Raid5, 4), (Level::Raid6, 5)] {
         let (world, array) = self::world(level, members);
         world.until(&array, |status| status.clean);
@@ -363,7 +363,7 @@ fn who_has_not_answered_in_time_is_given_no_newer_record() {
 
 /// A file that was truncated and restored can be opened again only when the old handle is closed.
 #[test]
-fn what_read_past_a_slow_member_holds_no_disk_that_is_removed() {
+fn hedged_reads_do_not_keep_a_removed_disk_open() {
     for level in [Level::Raid1, Level::Raid6] {
         let (world, array) = world(level, 5);
         assert!(array.status().unsummed_bytes.is_some(), "it keeps checksums");

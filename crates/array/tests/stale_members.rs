@@ -71,7 +71,7 @@ fn a_forced_start_without_a_member_is_on_record_before_the_first_write() {
 /// Data that was read after a crash stays the same whichever members return. A write was torn, and
 /// the absent member holds the other part of it.
 #[test]
-fn what_was_read_without_a_member_stays_when_it_is_back() {
+fn data_read_without_a_member_stays_when_it_returns() {
     let raid5 = Layout::Raid5(Raid5Layout::LeftSymmetric);
     for (layout, chunk, count) in [(Layout::Raid1, 0, 2), (raid5, 16 << 10, 3)] {
         for (slow, away) in (0..count).flat_map(|slow| (0..count).map(move |away| (slow, away))) {
@@ -104,7 +104,7 @@ fn what_was_read_without_a_member_stays_when_it_is_back() {
 /// number that it already has. That number does not show the writes that it missed, so their bits
 /// must be set when it returns.
 #[test]
-fn whoever_was_ahead_and_away_gets_what_it_missed_though_the_others_were_long_idle() {
+fn a_member_ahead_and_away_gets_missed_writes_though_the_others_were_idle() {
     let raid5 = Layout::Raid5(Raid5Layout::LeftSymmetric);
     for (layout, chunk, count) in [(Layout::Raid1, 0, 2), (raid5, 16 << 10, 3)] {
         let mut world = World::new(count, 8 << 20);
@@ -219,7 +219,7 @@ fn a_copy_of_a_member_from_before_the_session_is_left_out() {
 /// A power failure in the middle of a commit leaves members one event behind too, but they have
 /// missed nothing. The same holds after a second failure, in a commit with the same number.
 #[test]
-fn a_member_that_a_cut_left_one_event_behind_counts() {
+fn a_member_left_one_event_behind_by_a_power_loss_is_valid() {
     for (new, count, starts) in rolled_back_arrays() {
         for twice in [false, true] {
             let what = format!("{:?} {:?} {:?} {twice}", new.layout, new.version, new.checksums);

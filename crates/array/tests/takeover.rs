@@ -88,7 +88,7 @@ fn the_next_copy_of_a_slot_does_not_take_it_by_the_word_of_the_last_one() {
 /// The copy of a RAID 0 member is recorded as complete, and the power fails before it has the slot.
 /// It is used alone. When the other one returns, it must count as stale.
 #[test]
-fn what_was_written_to_a_copy_alone_is_not_lost_when_its_source_is_back() {
+fn writes_to_a_copy_alone_are_not_lost_when_its_source_returns() {
     for level in [Level::Raid0, Level::Linear, Level::Raid1, Level::Raid5] {
         let world = World::new(4, 8 << 20);
         let chunk = if matches!(level, Level::Raid1 | Level::Linear) { 0 } else { 16 << 10 };
@@ -133,7 +133,7 @@ fn what_was_written_to_a_copy_alone_is_not_lost_when_its_source_is_back() {
 /// A copy is recorded as complete, and a torn write has reached only its source. Data that is then
 /// read from the source must stay the same when the source is lost the next time.
 #[test]
-fn a_copy_that_a_crash_made_suspect_says_so_before_its_source_is_read() {
+fn a_suspect_copy_is_recorded_before_its_source_is_read() {
     for consistency in [Consistency::Bitmap, Consistency::Intent] {
         let world = World::new(4, 8 << 20);
         let new = NewArray::new("tank", Layout::default_for(Level::Raid5, 3), 16 << 10);

@@ -33,7 +33,7 @@ fn synced(status: &array::Status) -> bool {
 }
 
 #[test]
-fn parity_that_is_not_in_sync_is_no_redundancy_and_nobody_may_be_failed() {
+fn unsynced_parity_is_no_redundancy_and_no_member_may_be_failed() {
     for (level, members, left) in [(Level::Raid5, 4, 1), (Level::Raid6, 5, 2), (Level::Raid1, 2, 1)]
     {
         let world = world(level, members);
@@ -133,7 +133,7 @@ fn errors(world: &World, array: &Array, expected: &[u8]) -> usize {
 }
 
 #[test]
-fn what_a_crash_made_suspect_is_an_error_and_no_garbage_when_a_member_is_lost() {
+fn suspect_data_of_a_lost_member_is_an_error_and_no_garbage() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid6, 5)] {
         let world = World::new(members, MEMBER_BYTES);
         let layout = Layout::default_for(level, members);
@@ -309,7 +309,7 @@ fn a_resync_that_loses_a_copy_makes_the_others_alike() {
 /// On a read-only array copies cannot be resolved. Each block is read from the first copy, even if
 /// that is unreadable or listed next to it.
 #[test]
-fn what_was_read_once_stays_so_while_nothing_may_be_written() {
+fn data_read_once_stays_while_the_array_is_read_only() {
     for checksums in [false, true] {
         let world = World::new(2, 8 << 20);
         let checksums = Some(checksums);

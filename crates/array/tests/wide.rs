@@ -88,7 +88,7 @@ impl Wide {
 }
 
 #[test]
-fn a_cut_write_to_the_last_data_slots_changes_no_other_block() {
+fn a_torn_write_to_the_last_data_slots_changes_no_other_block() {
     for level in [Level::Raid4, Level::Raid5, Level::Raid6] {
         for members in borders(level) {
             for count in [1, 2] {
@@ -114,7 +114,7 @@ fn the_new_data_of_the_last_data_slots_is_logged() {
 
 /// The new data of a slot without a member exists only in parity, and is logged.
 #[test]
-fn what_is_written_to_a_last_slot_without_a_member_survives_a_crash() {
+fn a_write_to_a_last_slot_without_a_member_survives_a_crash() {
     for level in [Level::Raid5, Level::Raid6] {
         for members in borders(level) {
             let wide = Wide::filled(level, members, Consistency::Intent, false);

@@ -28,7 +28,7 @@ pub struct Ticket {
 }
 
 /// The answer to come. Completes exactly once.
-#[must_use = "an answer that nobody looks at may hide an error"]
+#[must_use = "an unchecked answer may hide an error"]
 pub struct Completion<T> {
     state: Source<T>,
 }

@@ -36,7 +36,7 @@ pub async fn check(disk: Rc<dyn Disk>, pool: &Pool) {
     subject.zeros_read_as_zeros().await;
     subject.discarded_bytes_do_not_spread().await;
     subject.extents_tell_the_truth().await;
-    subject.the_last_write_is_what_is_read().await;
+    subject.reads_return_the_last_write().await;
 }
 
 /// Runs the checks of a disk that refuses writes.
@@ -430,7 +430,7 @@ impl<'a> Subject<'a> {
     }
 
     /// Operations one after another, at random, against a model in memory.
-    async fn the_last_write_is_what_is_read(&self) {
+    async fn reads_return_the_last_write(&self) {
         let len = 512 << 10;
         let mut model = self.bytes(17, len);
         self.write(0, &model).await;

@@ -81,11 +81,8 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.0.kind {
             ErrorKind::Medium { offset, len } => {
-                return write!(
-                    f,
-                    "{}: {len} bytes at offset {offset} cannot be accessed",
-                    self.0.context
-                );
+                let context = &self.0.context;
+                return write!(f, "{context}: I/O error on {len} bytes at offset {offset}");
             }
             ErrorKind::Timeout => "no answer in time",
             ErrorKind::Gone => "the disk is gone",

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_back_what_was_written_across_pages() {
+    fn reads_back_writes_across_pages() {
         let (disk, pool) = (MemDisk::new(1 << 16), Pool::new(1 << 20));
         let bytes: Vec<u8> = (0..8192).map(|i| i as u8).collect();
         run(&disk, Op::write(3584, pool.copy_of(&bytes).freeze())).result.expect("in range");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn refuses_what_is_out_of_range_or_misaligned() {
+    fn refuses_operations_out_of_range_or_misaligned() {
         let (disk, pool) = (MemDisk::new(4096), Pool::new(1 << 20));
         for (offset, len) in [(4096, 512), (u64::MAX - 511, 512), (1, 512), (0, 100)] {
             let done = run(&disk, Op::read(offset, pool.take(len)));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn holes_are_told() {
+    fn holes_are_reported() {
         let (disk, pool) = (MemDisk::new(1 << 16), Pool::new(1 << 20));
         run(&disk, Op::write(8192, pool.take(4096).freeze())).result.expect("in range");
         let status = run(&disk, Op::new(0, Work::Extents { len: 1 << 16, found: Vec::new() }));

@@ -277,7 +277,7 @@ pub fn plan_write(
     touched: SlotSet,
 ) -> Result<WritePlan, DataLost> {
     assert!(!touched.is_empty() && touched.is_subset(roles.data));
-    assert!(state.readable.is_subset(state.writable), "what is current is kept current");
+    assert!(state.readable.is_subset(state.writable), "readable slots are written");
     let parity = roles.parity().intersection(state.writable);
     let kept = roles.data.difference(touched);
     let write = touched.intersection(state.writable).union(parity);

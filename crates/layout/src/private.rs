@@ -534,7 +534,7 @@ fn read_journal(bytes: &[u8]) -> Result<Option<JournalNote>, ParseError> {
         0 => JournalUse::Away,
         FLAG_JOURNAL => JournalUse::Logging,
         FLAG_GIVEN_UP => JournalUse::GivenUp,
-        _ => return wrong("a journal device that is given up has no log"),
+        _ => return wrong("an abandoned journal device has no log"),
     };
     if uuid != Uuid([0; 16]) {
         return Ok(Some(JournalNote { uuid, name: DeviceName(name), used }));

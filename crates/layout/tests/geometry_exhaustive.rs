@@ -229,7 +229,7 @@ fn no_chunk_is_wasted() {
 
 /// Against the definition, for all sets of lost members: is there a byte without a copy left?
 #[test]
-fn survives_exactly_what_leaves_a_copy() {
+fn survives_exactly_if_a_copy_remains() {
     for (shape, geometry) in geometries().filter(|(_, geometry)| geometry.slots() <= 9) {
         let mut holders = Vec::new();
         let mut at = 0;

@@ -143,7 +143,7 @@ fn a_member_as_large_as_the_others_can_always_join() {
 }
 
 #[test]
-fn a_member_without_room_for_a_chunk_is_refused_and_told_what_is_missing() {
+fn a_member_without_room_for_a_chunk_is_refused_with_the_required_size() {
     for version in Version::ALL {
         for chunk in [0, 4 * KIB, 512 * KIB, 16 * MIB] {
             for bytes in [0, 1, 4 * KIB, MIB, 2 * MIB] {
@@ -172,7 +172,7 @@ fn foreign() -> Superblock {
 }
 
 #[test]
-fn a_foreign_array_keeps_its_places_and_lends_what_is_left() {
+fn a_foreign_array_keeps_its_offsets_and_lends_the_rest() {
     let map = ByteMap::of(&foreign(), TIB).unwrap();
     assert_disjoint(&map);
     assert_eq!(map.bitmap, Some(8 * KIB..136 * KIB));

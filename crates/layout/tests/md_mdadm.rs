@@ -261,7 +261,7 @@ const VARIANTS: [Variant; 14] = [
     ("Flags", "failfast", |s| s.device.flags = 2),
     ("Delta Devices", "1 (3->4)", |s| (s.features, s.reshape.delta_disks) = (Features::RESHAPE, 1)),
     ("New Layout", "left-asymmetric", |s| (s.features, s.reshape.level) = (Features::RESHAPE, 5)),
-    ("New Offset", "5120 sectors", |s| {
+    ("New Offset", "11264 sectors", |s| {
         s.features = Features::RESHAPE.with(Features::NEW_OFFSET);
         s.reshape.new_offset = -1024;
     }),
@@ -332,7 +332,7 @@ fn mdadm_and_blkid_know_a_member_by_its_magic() {
 }
 
 #[test]
-fn nobody_takes_hold_of_a_raid_3_5_member() {
+fn no_program_recognizes_a_raid_3_5_member() {
     for version in Version::ALL {
         let mut superblock = superblock(&LEVELS[4], &new_map(version));
         (superblock.magic, superblock.level) = (Magic::Parapet, RAID35_LEVEL);

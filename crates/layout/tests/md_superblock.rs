@@ -79,7 +79,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn what_is_printed_is_parsed_again() {
+fn printed_bytes_parse_again() {
     let superblock = sample();
     let bytes = superblock.print();
     assert_eq!(bytes.len(), 512);
@@ -331,7 +331,7 @@ fn a_raw_superblock_shows_its_fields_whatever_they_are() {
 }
 
 #[test]
-fn garbage_never_panics_and_what_passes_comes_back() {
+fn garbage_never_panics_and_accepted_bytes_print_unchanged() {
     let mut state = 0x9e37_79b9_7f4a_7c15;
     let mut accepted = 0;
     for round in 0..100_000 {

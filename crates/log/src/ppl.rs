@@ -95,7 +95,7 @@ fn torn_row(
     let row = row.filter(|_| entry.parity_disk as usize == slot.index());
     let Some(row) = row else {
         let (sector, bytes) = (entry.data_sector, entry.data_bytes);
-        return Err(format!("tells of {bytes} bytes at sector {sector}, which is no row of it"));
+        return Err(format!("has {bytes} bytes at sector {sector}, which is no row"));
     };
     let record = Record {
         stripe: row.stripe,
@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn batches_follow_each_other_and_begin_anew_at_the_end() {
+    fn batches_follow_each_other_and_wrap_at_the_end() {
         let log = LogPlace { offset: 0, bytes: 1 << 20, session: 1 };
         let end = log.bytes;
         assert_eq!(place(log, 0, 8192), 0);

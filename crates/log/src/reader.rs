@@ -243,7 +243,7 @@ fn check(record: &Record, geometry: &Geometry) -> Result<(), String> {
     let inside = stripes.is_some_and(|end| end <= geometry.stripes())
         && record.start.saturating_add(record.len) <= geometry.chunk_bytes()
         && usize::from(record.first) + usize::from(record.count) <= geometry.data_count();
-    let what = || format!("the log tells of stripe {}, which is not there", record.stripe);
+    let what = || format!("the log has a record of stripe {}, which does not exist", record.stripe);
     inside.then_some(()).ok_or_else(what)
 }
 

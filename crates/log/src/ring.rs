@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_reserved_never_meets_what_matters() {
+    fn reserved_space_never_overlaps_live_batches() {
         let mut ring = Ring::new(64 * KIB, false);
         let mut state = 7_u64;
         let mut open = VecDeque::new();

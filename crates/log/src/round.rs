@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_too_late_is_not_in_it() {
+    fn a_late_unit_is_not_in_the_round() {
         let mut round = Round::new(128 * KIB);
         let early = round.join(of(0, 4 * KIB)).unwrap();
         let late = round.join(of(1, 4 * KIB)).unwrap();

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_several_blocks_have_of_a_live_row_is_not_cut_in_two() {
+    fn a_live_record_of_several_blocks_is_not_partly_overwritten() {
         let live = |_| true;
         for (several, conflict) in [(true, true), (false, false)] {
             let mut touched = Touched::default();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_written_before_is_not_forgotten_while_it_is_live() {
+    fn live_records_are_never_forgotten() {
         let mut touched = Touched::default();
         touched.insert((0, 4096), slots(&[0]), 1, |_| true);
         touched.insert((0, 4096), slots(&[0, 1]), 2, |_| true);

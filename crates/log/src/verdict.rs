@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_every_member_has_is_redone() {
+    fn a_record_on_every_member_is_replayed() {
         for (kind, copies, _) in all().filter(|&(kind, ..)| kind != Kind::ParityRemade) {
             assert_eq!(verdict(kind, copies, Lacking::None), Verdict::Torn, "{kind:?} {copies:?}");
         }

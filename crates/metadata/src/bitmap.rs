@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_back_is_what_was_made_and_junk_behind_the_last_bit_is_dropped() {
+    fn a_bitmap_reads_back_without_junk_behind_its_last_bit() {
         let mut bits = bits(1280, false);
         bits.set(3..=4);
         bits.edit_header(|header| header.events = 9);

@@ -204,7 +204,7 @@ fn uuid(random: &dyn Fn(&mut [u8])) -> Uuid {
 
 fn failed(record: &Record, why: io::Error) -> Error {
     let late = match why.kind() {
-        io::ErrorKind::Timeout => "; what was sent to it may still land: wipe it before it is used",
+        io::ErrorKind::Timeout => "; late writes may still land: wipe it before you use it",
         _ => "",
     };
     let message = format!("{} could not be written; there is no array{late}", record.name);
@@ -254,7 +254,7 @@ async fn look_first(
     });
     let each: Vec<String> = each.collect();
     Err(Error::refused(format!(
-        "{}: nothing was written. To give up what is there, allow it to be overwritten",
+        "{}: nothing was written. To discard that content, allow it to be overwritten",
         each.join("; ")
     )))
 }

@@ -181,7 +181,7 @@ pub async fn search(disks: &[Candidate], wish: &Wish, clock: &Rc<dyn Clock>) -> 
     guesses.retain(|guess| guess.weight() > 0);
     guesses.truncate(MOST_GUESSES);
     if guesses.is_empty() {
-        return Err(Error::refused("nothing on these disks tells of an array"));
+        return Err(Error::refused("these disks have no trace of an array"));
     }
     Ok(guesses)
 }

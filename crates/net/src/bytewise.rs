@@ -41,7 +41,7 @@ struct Inner {
 }
 
 /// The answer to a request to a [`Bytewise`] disk. Wait for it: see the invariant above.
-#[must_use = "an answer that nobody looks at may hide an error"]
+#[must_use = "an unchecked answer may hide an error"]
 pub struct Answer(Source);
 
 enum Source {

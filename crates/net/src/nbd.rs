@@ -5,7 +5,7 @@
 //!                  │             │
 //!               export ◀─────────┘──▶ bytewise ──▶ Disk
 //!                  ▲
-//!              the host's Exports                      wire: the bytes; limits: what is too much
+//!              the host's Exports                      wire: the bytes; limits of a peer
 //! ```
 //!
 //! Fixed newstyle only. Everything normative of the protocol is served, and extended headers;

@@ -1,7 +1,7 @@
 //! Files and block devices as disks.
 //!
 //! ```text
-//!    open ─▶ File (descriptor, limits, how it is accessed)         holder   names who has it
+//!    open ─▶ File (descriptor, limits, how it is accessed)         holder   names its holder
 //!              │                                                   probe    finds the limits
 //!              │                                                   sentinel shows a cut
 //!    submit ─▶ Transfer: one operation as a series of requests
@@ -11,7 +11,7 @@
 //!
 //! How a disk is accessed is decided once, at open (`DESIGN` 10):
 //!
-//! | what | reads, writes | flush, zero, discard |
+//! | disk | reads, writes | flush, zero, discard |
 //! |---|---|---|
 //! | block device, file: O_DIRECT | ring | ring |
 //! | file, buffered | inline; ring for a read that is not in the page cache | ring |

@@ -1,8 +1,8 @@
 //! Runs futures on the calling thread.
 //!
 //! ```text
-//!    ┌─▶ poll what was woken, and what that wakes, until all is quiet ──┐
-//!    │                                                                  ▼
+//!    ┌─▶ poll woken tasks, and those that they wake, until none is left ─┐
+//!    │                                                                   ▼
 //!    └── timers ◀── deliver completions ◀── one turn of the reactor (submit all, spin, sleep)
 //! ```
 //!

@@ -57,7 +57,7 @@ impl Signals {
         let claimed =
             PIPE.compare_exchange(-1, writer.as_raw_fd(), Ordering::SeqCst, Ordering::SeqCst);
         if claimed.is_err() {
-            let message = "signals are caught by somebody else in this process";
+            let message = "this process already has a signal handler";
             return Err(Error::new(ErrorKind::AlreadyExists, message));
         }
         // Never closed: a handler on another thread may have read `PIPE` just before it changed.

@@ -62,7 +62,7 @@ fn a_second_opening_names_the_process_that_was_first() {
 }
 
 #[test]
-fn a_lock_of_another_process_is_told_with_its_name_and_the_way_out() {
+fn a_lock_of_another_process_is_reported_with_its_name_and_the_remedy() {
     let _alone = alone();
     let (scratch, on) = (Scratch::new(on_disk()), executor(Engine::Auto));
     let path = scratch.path("disk");
@@ -85,7 +85,7 @@ fn a_lock_of_another_process_is_told_with_its_name_and_the_way_out() {
 }
 
 #[test]
-fn a_device_names_who_has_it() {
+fn a_device_names_its_holder() {
     let _alone = alone();
     let (scratch, on) = (Scratch::new(on_disk()), executor(Engine::Auto));
     let Some(device) = scratch.loop_device(mib(16), 512) else { return };
@@ -105,7 +105,7 @@ fn a_device_names_who_has_it() {
 }
 
 #[test]
-fn what_is_no_disk_is_not_opened() {
+fn a_file_that_is_no_disk_is_not_opened() {
     let _alone = alone();
     let (scratch, on) = (Scratch::new(on_disk()), executor(Engine::Auto));
     let kind =
@@ -130,7 +130,7 @@ fn what_is_no_disk_is_not_opened() {
 }
 
 #[test]
-fn a_full_file_system_is_told_and_nothing_is_left_behind() {
+fn a_full_file_system_is_reported_and_nothing_is_left_behind() {
     let _alone = alone();
     let scratch = Scratch::new(on_tmpfs());
     let Some(mount) = scratch.mount_tmpfs(mib(4)) else { return };
@@ -264,7 +264,7 @@ fn a_shrunken_device_answers_with_errors() {
 }
 
 #[test]
-fn an_executor_that_goes_waits_for_what_is_in_flight() {
+fn a_dropped_executor_waits_for_operations_in_flight() {
     let scratch = Scratch::new(on_disk());
     let on = executor(Engine::Uring);
     let disk = new_disk(&scratch.path("disk"), Direct::Always, &on);
@@ -311,7 +311,7 @@ fn a_file_that_threads_share_is_one_file_and_locked_until_the_last_lets_go() {
 /// For a file in memory the disk caches the end of the last hole or data range. Its answers must
 /// equal those of a new handle, whatever was written before through any handle.
 #[test]
-fn a_remembered_hole_is_forgotten_when_somebody_writes() {
+fn a_cached_hole_is_dropped_by_a_write() {
     let (scratch, on) = (Scratch::new(on_tmpfs()), executor(Engine::Auto));
     let (path, pool) = (scratch.path("disk"), Pool::new(0));
     let disks = {

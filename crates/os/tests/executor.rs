@@ -47,7 +47,7 @@ fn executors() -> impl Iterator<Item = Executor> {
 }
 
 #[test]
-fn the_engine_is_the_one_that_was_asked_for() {
+fn the_requested_engine_is_used() {
     let made = |engine| Executor::new(Config { engine, ..Config::default() }).unwrap().has_ring();
     assert!(made(Engine::Uring));
     assert!(!made(Engine::Epoll));

@@ -93,7 +93,7 @@ fn large_writes_come_back_over_unix_and_tcp() {
 }
 
 #[test]
-fn a_dropped_socket_ends_the_connection_though_somebody_waited_on_it() {
+fn a_dropped_socket_ends_the_connection_despite_a_waiter() {
     for engine in ENGINES {
         let on = executor(engine);
         let (near, far) = Socket::pair(&on.spawner()).unwrap();
@@ -147,7 +147,7 @@ fn a_socket_that_is_about_to_close_is_replaced() {
 }
 
 #[test]
-fn connecting_where_nobody_listens_is_an_error() {
+fn connecting_without_a_listener_is_an_error() {
     for engine in ENGINES {
         let on = executor(engine);
         let spawner = on.spawner();

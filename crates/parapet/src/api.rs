@@ -15,6 +15,7 @@ mod consistency;
 mod examined;
 mod journal;
 mod kept;
+mod listed;
 mod order;
 mod prospect;
 mod recovered;
@@ -48,6 +49,33 @@ pub(crate) struct List {
     /// The folder of control sockets that was looked in; null if one socket was named.
     #[serde(default)]
     pub(crate) folder: Option<String>,
+    /// Arrays that were found by `--scan` and are not served, by name.
+    #[serde(default)]
+    pub(crate) resting: Vec<Resting>,
+}
+
+/// An array that is not served, by what its members say.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Resting {
+    /// Its identity.
+    pub(crate) uuid: String,
+    /// Its name.
+    pub(crate) name: String,
+    /// `raid6`, `linear`, `raid3.5` …; empty if it is not known.
+    pub(crate) level: String,
+    /// How many slots it has.
+    pub(crate) slots: usize,
+    /// The members that were found.
+    pub(crate) members: Vec<RestingMember>,
+}
+
+/// A member of an array that is not served.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct RestingMember {
+    /// Where it was found.
+    pub(crate) path: String,
+    /// By its own superblock: `slot 0`, `spare`, `faulty`, `journal`.
+    pub(crate) role: String,
 }
 
 /// One array and its story.
@@ -159,8 +187,10 @@ pub(crate) struct Replay {
     pub(crate) lost_bytes: u64,
 }
 
-/// How an array is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+/// How an array is, the arrays among its members included; the worst comes last.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
     /// All that should be there is there.
@@ -276,7 +306,7 @@ pub(crate) struct Job {
     pub(crate) member_bytes_per_second: Option<u64>,
     /// Seconds until it is done, at that rate; none if there is no estimate.
     pub(crate) seconds_left: Option<u64>,
-    /// What holds it back: a limit or a member, where that can be told.
+    /// What holds it back, in words, where that can be told.
     pub(crate) limited_by: Option<String>,
     /// When it began; the same as long as it runs.
     pub(crate) started: Timestamp,

@@ -41,6 +41,7 @@ mod crew;
 mod exports;
 mod hand;
 mod job_rate;
+mod log;
 mod orders;
 mod served;
 mod view;
@@ -215,7 +216,8 @@ impl Daemon {
         let run = served.array.run();
         self.spawner.spawn_local(run);
         let (daemon, listener) = (Rc::downgrade(self), Rc::clone(&served));
-        self.spawner.spawn_local(async move { listener.tell_events(daemon).await });
+        let clock = self.spawner.clock();
+        self.spawner.spawn_local(async move { listener.tell_events(daemon, &*clock).await });
         let (clock, watcher) = (self.spawner.clock(), Rc::clone(&served));
         self.spawner.spawn_local(async move { watcher.watch_members(&*clock).await });
         served
@@ -235,9 +237,11 @@ impl Daemon {
         let name = name.unwrap_or(served.name());
         if self.exports.has(name) {
             let message = format!("there are two arrays called {name}");
-            return Err(Failure::new(Id::Foreign, message, "serve them from two processes"));
+            let action = "serve them from two processes, one with a --control of its own";
+            return Err(Failure::new(Id::Foreign, message, action));
         }
         let card = served.card(name, read_only, is_default);
+        tracing::info!("{}: started: {}", served.name(), card.description);
         let disk = Rc::new(served.array.clone());
         self.exports.add(served.uuid(), export(&card, disk, self.pool.clone()), is_default);
         let uuid = served.uuid();
@@ -468,6 +472,7 @@ impl Daemon {
         // Those inside others were there first, and stop last.
         for served in self.arrays().iter().rev() {
             let stopped = served.stop().await;
+            served.tell_rest();
             self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, served));
             result = result.and(stopped);
         }

@@ -252,19 +252,19 @@ pub(crate) fn tell_notes(assembly: &Assembly) {
         match note {
             Note::Unsynced { cause: Cause::New, .. } => {
                 let effect = "first start: computing parity or copies in the background";
-                tracing::info!(array, "{effect} (parapet when {array})");
+                tracing::info!("{array}: {effect} (parapet when {array})");
             }
             // The log of a new array is empty: no loss.
-            Note::LogUnusable { .. } if is_new => tracing::debug!(array, "{note}"),
-            Note::Spare { .. } | Note::Remark { .. } => tracing::info!(array, "{note}"),
-            _ => tracing::warn!(array, "{note}"),
+            Note::LogUnusable { .. } if is_new => tracing::debug!("{array}: {note}"),
+            Note::Spare { .. } | Note::Remark { .. } => tracing::info!("{array}: {note}"),
+            _ => tracing::warn!("{array}: {note}"),
         }
     }
     if let Some(reason) = &assembly.read_only_reason {
         if reason == metadata::assemble::READ_ONLY_AS_ASKED {
-            tracing::info!(array, "started read-only");
+            tracing::info!("{array}: started read-only");
         } else {
-            tracing::warn!(array, "read-only: {reason}");
+            tracing::warn!("{array}: read-only: {reason}");
         }
     }
 }

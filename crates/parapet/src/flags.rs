@@ -131,7 +131,7 @@ impl Overwrite {
 #[derive(Args, Default)]
 pub(crate) struct SpeedLimits {
     /// Minimum rate of background work per member and second, even under client load
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = rate)]
     pub(crate) speed_min: Option<Size>,
     /// Maximum rate of background work per member and second; `off` for no limit
     #[arg(long, value_name = "SIZE", value_parser = size_or_off)]
@@ -142,7 +142,16 @@ pub(crate) struct SpeedLimits {
 pub(crate) const UNLIMITED: u64 = u64::MAX;
 
 fn size_or_off(text: &str) -> Result<Size, String> {
-    if text == "off" { Ok(Size(UNLIMITED)) } else { text.parse() }
+    if text == "off" { Ok(Size(UNLIMITED)) } else { rate(text) }
+}
+
+/// A rate per second. So few bytes were meant in another unit; 0 pauses the work.
+fn rate(text: &str) -> Result<Size, String> {
+    let rate: Size = text.parse()?;
+    match (1..1 << 10).contains(&rate.0) {
+        true => Err(format!("this is {rate}/s; write the unit, such as {}M", rate.0)),
+        false => Ok(rate),
+    }
 }
 
 /// `unix:PATH`, or just the path.

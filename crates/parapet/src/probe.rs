@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use io::{Op, Pool};
+use layout::md::Superblock;
 
 use crate::api::SignatureView;
 use crate::disks::Opened;
@@ -51,8 +52,8 @@ async fn examine(opened: &Opened) -> Result<metadata::examine::Examination> {
 pub(crate) struct Contents {
     /// Everything recognizable; for a regular file also that it holds data at all.
     pub(crate) signatures: Vec<SignatureView>,
-    /// The name of the array that it is a member of.
-    pub(crate) array: Option<String>,
+    /// Of the arrays that it is a member of, or was.
+    pub(crate) superblocks: Vec<Superblock>,
 }
 
 /// Looks at a disk that is to be overwritten.
@@ -71,8 +72,9 @@ pub(crate) async fn contents(opened: &Opened) -> Result<Contents> {
         })?;
         signatures.extend(of_file(&done.into_buf()));
     }
-    let array = found.superblocks.iter().find_map(|found| found.superblock.as_ref().ok());
-    Ok(Contents { signatures, array: array.map(|found| found.set_name.to_string()) })
+    let superblocks = found.superblocks.into_iter();
+    let superblocks = superblocks.filter_map(|found| found.superblock.ok()).collect();
+    Ok(Contents { signatures, superblocks })
 }
 
 /// What a file is that begins like this; nothing if it begins with zeros only.
@@ -127,6 +129,11 @@ impl FromStr for Allowed {
 }
 
 impl SignatureView {
+    /// True for that of a member of an array.
+    pub(crate) fn is_member(&self) -> bool {
+        self.name.ends_with("_member")
+    }
+
     /// As it was found.
     pub(crate) fn of(found: &layout::md::Signature) -> SignatureView {
         SignatureView { name: found.name.into(), offset: found.offset }
@@ -166,8 +173,9 @@ pub(crate) fn refuse_unnamed<'a>(
     let (mut told, mut flags) = (Vec::new(), Vec::new());
     for (path, contents, signature) in refused {
         let disk = path.display();
-        let array = contents.array.as_ref().filter(|_| signature.name.ends_with("_member"));
-        let member = array.map_or(String::new(), |array| format!(", member of {array}"));
+        let superblock = contents.superblocks.first().filter(|_| signature.is_member());
+        let of = |superblock: &Superblock| format!(", member of {}", superblock.set_name);
+        let member = superblock.map_or(String::new(), of);
         told.push(format!("{disk}: {signature}{member}"));
         let value = if several { format!("{disk}:{signature}") } else { signature.to_string() };
         flags.push(format!("--overwrite-signature={}", places::quoted(&value)));
@@ -197,7 +205,8 @@ mod tests {
     #[test]
     fn only_what_was_named_is_overwritten() {
         let (ext4, swap) = (signature("ext4@0x438"), signature("swap@0xff6"));
-        let both = Contents { signatures: vec![ext4.clone(), swap.clone()], array: None };
+        let signatures = vec![ext4.clone(), swap.clone()];
+        let both = Contents { signatures, superblocks: Vec::new() };
         let path = Path::new("/dev/x");
         let check = |allowed: &[SignatureView]| {
             let allowed: Vec<Allowed> = allowed.iter().cloned().map(Allowed::from).collect();

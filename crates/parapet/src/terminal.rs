@@ -45,10 +45,19 @@ struct ErrorEnvelope<'a> {
 
 /// What must be typed before something is done.
 pub(crate) enum Answer<'a> {
-    /// `y`.
+    /// `y` or `yes`, in any case.
     Yes,
     /// The name of the array.
     Name(&'a str),
+}
+
+impl Answer<'_> {
+    fn is_given(&self, typed: &str) -> bool {
+        match self {
+            Answer::Yes => ["y", "yes"].iter().any(|yes| typed.eq_ignore_ascii_case(yes)),
+            Answer::Name(name) => typed == *name,
+        }
+    }
 }
 
 impl Terminal {
@@ -180,10 +189,6 @@ impl Terminal {
             let action = "read the plan (--dry-run), then say --yes";
             return Err(Failure::new(Id::Confirmation, "nobody is there to confirm", action));
         }
-        let wanted = match answer {
-            Answer::Yes => "y",
-            Answer::Name(name) => name,
-        };
         let how = match answer {
             Answer::Yes => "[y/N]".into(),
             Answer::Name(name) => format!("Type {name} to go on:"),
@@ -192,7 +197,7 @@ impl Terminal {
         let _ = std::io::stderr().flush();
         let mut line = String::new();
         let read = std::io::stdin().lock().read_line(&mut line);
-        if read.is_ok() && line.trim() == wanted {
+        if read.is_ok() && answer.is_given(line.trim()) {
             return Ok(());
         }
         Err(Failure::new(Id::Confirmation, "not confirmed", "nothing was changed"))

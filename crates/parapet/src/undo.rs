@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use io::{ExtentKind, Op, Pool, Work};
+use io::{Buf, ExtentKind, Op, Pool, Work};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -172,7 +172,13 @@ pub(crate) struct Kept {
 /// # Errors
 /// If the copies cannot be made; then nothing may be overwritten, and nothing is left behind.
 pub(crate) async fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Result<Kept> {
-    let mut copies = Copies { now: Timestamp::now(), array, folder: None, pieces: Vec::new() };
+    let mut copies = Copies {
+        now: Timestamp::now(),
+        array,
+        folder: None,
+        pieces: Vec::new(),
+        pool: Pool::new(PIECE_BYTES as usize),
+    };
     match copies.make(verb, disks).await {
         Ok(()) => Ok(Kept { folder: copies.folder, pieces: copies.pieces }),
         Err(failure) => {
@@ -191,6 +197,8 @@ struct Copies<'a> {
     array: &'a str,
     folder: Option<PathBuf>,
     pieces: Vec<Piece>,
+    /// Keeps the buffer from one read to the next.
+    pool: Pool,
 }
 
 impl Copies<'_> {
@@ -203,7 +211,8 @@ impl Copies<'_> {
                     match run {
                         Run::Zeros(bytes) => self.add_zeros(doomed, at, at + bytes),
                         Run::Data(bytes) => {
-                            let bytes = read(doomed.opened, at, bytes).await?;
+                            let buf = self.pool.take(bytes as usize);
+                            let bytes = read(doomed.opened, at, buf).await?;
                             self.add(index, doomed, at, &bytes)?;
                         }
                     }
@@ -235,16 +244,14 @@ impl Copies<'_> {
 
     /// Keeps these bytes of a disk, and the places of what is zero.
     fn add(&mut self, index: usize, doomed: &Doomed<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
-        let is_zero = |run: &[u8]| run.iter().all(|&byte| byte == 0);
         let mut start = 0;
-        for same in
-            bytes.chunks(RUN_BYTES).collect::<Vec<_>>().chunk_by(|a, b| is_zero(a) == is_zero(b))
-        {
-            let len = same.iter().map(|run| run.len()).sum::<usize>();
+        let runs = bytes.chunks(RUN_BYTES).map(|run| (is_zero(run), run.len()));
+        for same in runs.collect::<Vec<_>>().chunk_by(|a, b| a.0 == b.0) {
+            let len = same.iter().map(|(_, len)| len).sum::<usize>();
             let (from, at) = (&bytes[start..start + len], offset + start as u64);
             start += len;
             let end = at + len as u64;
-            if is_zero(from) {
+            if same[0].0 {
                 self.add_zeros(doomed, at, end);
             } else {
                 let piece = self.copy(index, doomed, at, from)?;
@@ -389,13 +396,17 @@ async fn next_run(opened: &Opened, offset: u64, len: u64) -> Run {
     }
 }
 
-async fn read(opened: &Opened, offset: u64, len: u64) -> Result<Vec<u8>> {
-    let buf = Pool::new(0).take(len as usize);
+async fn read(opened: &Opened, offset: u64, buf: Buf) -> Result<Buf> {
     let done = opened.ask(Op::read(offset, buf)).await.map_err(|error| {
         let message = format!("{}: it cannot be read: {error}", opened.path.display());
         Failure::new(Id::Input, message, "see the system's log for the disk's errors")
     })?;
-    Ok(done.into_buf().to_vec())
+    Ok(done.into_buf())
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    // Without an early end, the compiler makes vectors of it.
+    bytes.iter().fold(0, |all, byte| all | byte) == 0
 }
 
 /// A new folder that only this user can read.

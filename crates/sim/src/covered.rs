@@ -1,10 +1,10 @@
 //! Everything that a crash left out of sync is marked: checked on the members before an assembly.
 //!
 //! ```text
-//!   in step     P = Σ data, all copies equal           nothing is needed
-//!   out of step under a set bit of the bitmap, or      a resync will put it right
+//!   in sync     P = Σ data, all copies equal           no work
+//!   out of sync under a set bit of the bitmap, or      a resync corrects it
 //!               above the checkpoint of one
-//!   out of step anywhere else                          a bug: nobody will ever look there
+//!   out of sync anywhere else                          a bug: no resync will ever reach it
 //! ```
 //!
 //! With the intent log, under a bit *and* in a live record of the log: blocks of a lost member must

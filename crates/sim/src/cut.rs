@@ -3,7 +3,7 @@
 //! Owns the choice, write by write and sector by sector; the bytes are in `medium.rs`.
 //!
 //! ```text
-//!   a disk's writes since its last flush, in order of landing, then those under way in any order
+//!   a disk's writes since its last flush, as completed, then those in flight in any order
 //!
 //!     ■ ■ ■ ■ │ □ □ □      prefix      those up to some moment
 //!     ■ □ ◧ ■ │ □ ◧ ■      subset      of each 4 KiB page: kept, dropped, or sector by sector

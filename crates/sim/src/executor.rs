@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hang_names_those_who_wait() {
+    fn a_hang_names_the_waiting_tasks() {
         let executor = Executor::new(Rng::stream(1, "executor", 0));
         let never = executor.spawn("sleeper", std::future::pending());
         match executor.run_until(never, || false) {
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn an_aborted_task_lets_go_of_what_it_holds() {
+    fn an_aborted_task_releases_its_resources() {
         let executor = Executor::new(Rng::stream(1, "executor", 0));
         let signal = Rc::new(Signal::new());
         let held = Rc::clone(&signal);

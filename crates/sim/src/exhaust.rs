@@ -7,8 +7,8 @@
 //!
 //! ```text
 //!   case ─▶ workload ─▶ log of the real engine ─▶ states ─▶ without these members ─▶ verdict
-//!   level,  1 or 2       what was sent, landed,    subsets   assemble, read, recover, read, lose
-//!   layout  writes       flushed, acknowledged     of ≤ 10   another, read, write, stop, look
+//!   level,  1 or 2       events: sent, landed,     subsets   assemble, read, recover, read, lose
+//!   layout  writes       flushed, acknowledged     of ≤ 10   another, read, write, stop, check
 //! ```
 //!
 //! Equivalent trials run once: the same members are lost and the others have the same content,

@@ -7,7 +7,7 @@
 //! ```text
 //!   data     of that sector, and of no other                   anything, then always the same
 //!   parity   of the sectors of its row that were being written that, or right; never the others
-//!   log      the batch was never durable                       its sum tells
+//!   log      the batch was never durable                       its checksum fails
 //! ```
 //!
 //! The checksum table is excluded: such a sector has wrong entries for 64 blocks, which redundancy

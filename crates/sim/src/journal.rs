@@ -1,8 +1,8 @@
 //! The journal device of an array: its faults in use, and its state at the next start.
 //!
 //! ```text
-//!   while it runs    gone, hung, slow, full, write errors       the array goes on, always
-//!   at a start       there · left out · an old copy in its place · a new one, if it was given up
+//!   while it runs    gone, hung, slow, full, write errors       the array always continues
+//!   at a start       present · absent · an old copy in its place · a new one, if abandoned
 //! ```
 //!
 //! Owns its budget: an array that starts without a needed device is like one with a bitmap, until

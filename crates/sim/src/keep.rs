@@ -195,7 +195,7 @@ mod tests {
     use crate::options::Wish;
 
     #[test]
-    fn what_is_kept_is_read_back() {
+    fn keep_is_parsed_again() {
         for text in ["r0.3,r12.1,i4,m3,n2,h2", "m2", "none", "i1"] {
             let keep = Keep::parse(text).expect("as printed");
             assert_eq!(keep.to_string(), text);

@@ -6,7 +6,7 @@
 //!                            │
 //!            executor ◀──▶ array ◀──▶ disks       one thread, virtual time, seeded order
 //!                            │          │
-//!                          oracle     check       what a read may return; what lies on members
+//!                          oracle     check       values a read may return; bytes on members
 //! ```
 //!
 //! The engine under test is the real one, over disks that reorder, hang, disappear and fail. The

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn what_went_past_the_cache_survives() {
+    fn writes_past_the_cache_survive() {
         for seed in 0..50 {
             let mut medium = Medium::new(Fill::Zeros, 4096, true);
             medium.write(0, &[1; 512], false);
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flush_covers_what_came_before_it_only() {
+    fn a_flush_covers_earlier_writes_only() {
         let mut medium = Medium::new(Fill::Zeros, 4096, true);
         medium.write(0, &[1; 512], false);
         let covered = medium.versions();

@@ -1,14 +1,14 @@
-//! The test of the test: an engine that is broken on purpose must be caught.
+//! The test of the tests: every mutant of the engine must be detected.
 //!
 //! ```text
-//!   way to be broken ─▶ seeds, or what its row in the table names: seeds of arrays with
+//!   mutant ──────────▶ seeds, or the tool in its table row: seeds of arrays with
 //!                         │       checksums, sweep, exhaustive mode
-//!                         │ fails                                │ nothing is wrong
+//!                         │ fails                                │ no failure
 //!                         ▼                                      ▼
-//!                       the same with a sound engine: passes?  survived: blind
+//!                       the same with a sound engine: passes?  survived
 //!                         │ yes
 //!                         ▼
-//!                       caught
+//!                       detected
 //! ```
 //!
 //! Owns the choice of the tool, and the criterion for detection: a seed, a case or a site that

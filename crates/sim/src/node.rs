@@ -249,7 +249,7 @@ impl Node {
                 self.world.trace.mark(mark::LOG_UNUSABLE);
                 // Of a member that is an array, the block of the log that a crash has cut may be
                 // lost.
-                if self.sim_disks().is_empty() && why.contains("cannot be accessed") {
+                if self.sim_disks().is_empty() && why.contains("I/O error") {
                     self.spoil_log();
                 }
                 assert!(!self.proven.get(), "{}: the log is not believed: {why}", self.name);
@@ -366,9 +366,8 @@ impl Node {
         result
     }
 
-    /// The process dies: the array is gone, in whatever it was doing. What its disks had under way
-    /// is theirs to lose.
-    /// Something that the last crash had cut is not put right yet if `cut`.
+    /// The process dies: the array is gone, whatever it was doing. Its disks may lose operations in
+    /// flight. `cut`: rows torn by the last crash are not replayed yet.
     pub fn kill(&self, cut: bool) {
         self.settle_cut.set(cut && self.running().is_some() && !self.resolved.get());
         self.array.take();

@@ -7,16 +7,16 @@
 //!   write A  ├────────┤                         A and B overlap: either may be last
 //!   write B       ├───────┤
 //!   write C                    ├──┤             begins after A and B ended: they are superseded
-//!   read           ├─────┤  may see A, B, or what was there before A
+//!   read           ├─────┤  may see A, B, or the content before A
 //!   read                         ├───┤          may see A, B or C
 //!   read                              ├─┤       must see C
 //! ```
 //!
-//! - A write that was acknowledged supersedes every candidate that had ended before it began.
-//! - A write that failed, or was under way when its host died, is a candidate and supersedes
+//! - An acknowledged write supersedes every candidate that had ended before it began.
+//! - A write that failed, or was in flight when its host died, is a candidate and supersedes
 //!   nothing.
 //! - A read that sees a value whose write had ended fixes it: candidates that could only have come
-//!   before are superseded. So what recovery has returned once stays so (I4 of the fault model).
+//!   before are superseded. So a value that recovery returned once stays (I4 of the fault model).
 //!
 //! `oracle/crash.rs` covers crashes.
 //!

@@ -16,7 +16,7 @@ pub fn all() -> impl Iterator<Item = Vec<String>> {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn each_line_is_a_seed_and_what_it_found() {
+    fn each_line_is_a_seed_and_its_cause() {
         for line in super::LIST.lines().filter(|line| !line.starts_with('#')) {
             let (words, what) = line.split_once('#').expect("it says what it found");
             assert!(

@@ -1,12 +1,12 @@
 //! Losses beyond the level's tolerance: remaining data must be right, the rest returns errors.
 //!
 //! ```text
-//!   quiet, whole ──▶ spoil ──▶ read block by block ──▶ lift the damage ──▶ all is there again
+//!   quiet, whole ──▶ spoil ──▶ read block by block ──▶ lift the damage ──▶ all data is back
 //!                      │        │
 //!                      │       atlas: must this block be readable?   yes: right bytes
 //!                      │                                             no:  right bytes, or an error
 //!                      └──▶ a member is lost, and rebuilt ──▶ lift the damage ──▶ go on:
-//!                           what the rebuild could not recover stays an error until it is written
+//!                           blocks that the rebuild lost stay errors until they are written
 //! ```
 //!
 //! Owns the atlas: the unreadable sectors of each slot, separate from the true content, which

@@ -4,8 +4,8 @@
 //!   make ── load, incidents ── heal ── scrub, read all ── stop ── look ── assemble, read all
 //!           │                  │
 //!           safety: no wrong   liveness: once faults stop, the array
-//!           byte, no needless  becomes whole by itself and by those
-//!           error              who bring disks
+//!           byte, no needless  heals by itself and with
+//!           error              new disks
 //! ```
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

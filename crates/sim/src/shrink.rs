@@ -186,7 +186,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_needed_goes() {
+    fn unneeded_parts_are_removed() {
         let mut runs = 0;
         let left = ddmin((0..500).collect(), |items: &[u32]| {
             runs += 1;
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_apart_by_their_words() {
+    fn failures_are_distinguished_by_their_words() {
         assert_eq!(kind("sector 12 reads as write 7\n at x"), kind("sector 99 reads as write 21"));
         assert_ne!(kind("sector 12 reads as zeros"), kind("hang: nothing is due"));
         let (one, other) =

@@ -6,9 +6,9 @@
 //! 6, three copies), and clients pause until it has.
 //!
 //! ```text
-//!   quiet, whole ──▶ spoil one member ──▶ scrub and repair ──▶ check: nothing more to find
-//!                ──▶ stop ──▶ spoil a superblock ──▶ assemble: that one is left out
-//!                ──▶ die  ──▶ spoil a bitmap ──▶ assemble: the other copies tell
+//!   quiet, whole ──▶ spoil one member ──▶ scrub and repair ──▶ check: no more findings
+//!                ──▶ stop ──▶ spoil a superblock ──▶ assemble: it is excluded
+//!                ──▶ die  ──▶ spoil a bitmap ──▶ assemble: the other copies decide
 //! ```
 
 use std::rc::Rc;

@@ -20,7 +20,7 @@ fn short_workloads_cut_anywhere_hold_on_every_level_and_layout() {
 /// The check itself can fail: without the intent log the engine refuses arrays that it recovers
 /// with it.
 #[test]
-fn what_is_not_promised_is_found_when_it_is_asked_for() {
+fn a_broken_promise_is_detected_when_required() {
     let parity = |case: &Case| case.to_string().starts_with("raid5");
     let case = all().into_iter().find(parity).expect("RAID 5 is among them");
     let consistency = Consistency::Bitmap;

@@ -37,7 +37,7 @@ impl Image {
         self.bytes
     }
 
-    /// Fills `into`; what lies beyond the end reads as zeros.
+    /// Fills `into`; bytes beyond the end read as zeros.
     pub(super) fn peek(&self, offset: u64, into: &mut [u8]) {
         let pages = self.pages.borrow();
         for (byte, target) in (offset..).zip(into.chunks_mut(1)) {
@@ -46,7 +46,7 @@ impl Image {
         }
     }
 
-    /// Writes; what would lie beyond the end is left off.
+    /// Writes; bytes beyond the end are dropped.
     pub(super) fn poke(&self, offset: u64, bytes: &[u8]) {
         self.each_page(offset, bytes.len() as u64, |page, within, done| {
             let page = page.get_or_insert_with(|| Rc::new([0; PAGE_BYTES as usize]));

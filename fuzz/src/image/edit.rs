@@ -1,9 +1,8 @@
-//! What happens to a disk between two sessions.
+//! Changes of a disk between two sessions.
 //!
-//! Damage is what disks do: bytes that no longer fit their checksum, a disk that is shorter or
-//! blank. Lies are what no disk does by itself: fields changed with the checksum made right again,
-//! superblocks from another time. After a lie nothing can be expected of the data but that what is
-//! written then is there.
+//! Damage is within a disk's faults: bytes that mismatch their checksum, a shorter or blank disk.
+//! Lies are not: fields changed under a corrected checksum, superblocks from another time. After a
+//! lie only later writes must read back.
 
 use std::rc::Rc;
 
@@ -16,14 +15,14 @@ use crate::choice::Choices;
 use crate::metadata::{mend, sample_090};
 use crate::trail::tell;
 
-/// What an edit was.
+/// The kind of an edit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Nature {
     /// Nothing that matters.
     Harmless,
     /// The disk is worth less than before, and it shows.
     Damage,
-    /// The disk says what is not so.
+    /// The disk has false metadata.
     Lie,
 }
 
@@ -37,7 +36,7 @@ fn superblock_of(image: &Image) -> Option<(u64, Vec<u8>)> {
     })
 }
 
-/// Changes a disk as the choices say. `old` is what the disk was at some earlier time.
+/// Changes a disk by the choices. `old` is its content at an earlier time.
 pub(super) fn edit(
     image: &mut Rc<Image>,
     old: &Image,
@@ -52,7 +51,7 @@ pub(super) fn edit(
     let Some((at, mut bytes)) = superblock_of(image) else { return Nature::Harmless };
     match kind {
         0 => {
-            // One byte of what the checksum covers; two could make up for each other.
+            // One byte under the checksum; two could cancel out.
             let place = at + u64::from(choices.byte());
             let mut byte = [0];
             image.peek(place, &mut byte);
@@ -104,8 +103,8 @@ pub(super) fn edit(
     }
 }
 
-/// Entries of the checksum table: bits of a checksum, or what no disk does. `superblock` is where
-/// it lies, and what it says.
+/// Edits entries of the checksum table: bits of a checksum, or values that no disk produces.
+/// `superblock` is its place and content.
 fn change_checksums(
     image: &Image,
     old: &Image,

@@ -1,20 +1,20 @@
-//! What an array must hold, sector by sector.
+//! The expected content of an array, sector by sector.
 //!
-//! Every write has a number, its *tag*, and fills each sector with bytes that only this tag in this
-//! sector has. So a sector tells who wrote it, and one that nobody wrote is found out.
+//! Every write has a number, its *tag*, and fills each sector with bytes unique to this tag and
+//! sector. So a sector reveals its write, and an unwritten one is recognized.
 
 use crate::trail::Trail;
 
 pub(super) const SECTOR: u64 = 512;
 
-/// What a sector may hold.
+/// The possible content of a sector.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 struct Sector {
     /// The last write that was acknowledged; 0 for zeros.
     last: u32,
     /// Writes since then that failed or were cut off: theirs may have landed.
     also: Vec<u32>,
-    /// Nobody knows.
+    /// Unknown.
     unknown: bool,
 }
 
@@ -28,13 +28,13 @@ impl Sector {
     }
 }
 
-/// What an array may hold.
+/// The possible content of an array.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct Model {
     sectors: Vec<Sector>,
 }
 
-/// What was read: a tag for each sector, or nothing where it could not be read.
+/// The result of a read: a tag for each sector, or none if it is unreadable.
 #[derive(Clone, Default)]
 pub(super) struct Reading {
     pub(super) tags: Vec<Option<u32>>,
@@ -65,7 +65,7 @@ impl Model {
         self.range(offset, len).for_each(|sector| sector.also.push(tag));
     }
 
-    /// The first sector that holds what it must not: its offset, what it may hold, what it holds.
+    /// The first wrong sector: its offset, its allowed and its actual content.
     pub(super) fn contradiction(&self, reading: &Reading) -> Option<String> {
         let pairs = self.sectors.iter().zip(&reading.tags).enumerate();
         let mut wrong = pairs.filter_map(|(index, (sector, tag))| {
@@ -77,7 +77,7 @@ impl Model {
         wrong.next()
     }
 
-    /// What has been read once stays.
+    /// A value read once stays.
     pub(super) fn settle(&mut self, reading: &Reading) {
         for (sector, tag) in self.sectors.iter_mut().zip(&reading.tags) {
             if let Some(tag) = tag {
@@ -99,7 +99,7 @@ impl Model {
     }
 }
 
-/// Tag of what nobody wrote.
+/// The tag of unwritten content.
 pub(super) const INVENTED: u32 = u32::MAX;
 
 /// The words of a sector after its tag.
@@ -121,7 +121,7 @@ pub(super) fn pattern(tag: u32, offset: u64, len: u64) -> Vec<u8> {
     bytes
 }
 
-/// Whose bytes these are.
+/// The write of these bytes.
 pub(super) fn tag_of(offset: u64, bytes: &[u8]) -> u32 {
     let (head, rest) = bytes.split_at(8);
     let head: [u8; 8] = head.try_into().expect("eight of them");

@@ -1,7 +1,7 @@
 //! One session: an array is assembled, used, and left.
 //!
-//! Everything that is written goes through the model, and everything that is read is compared with
-//! it by the story. Here only what a request by itself may do is checked.
+//! All writes go through the model, and the story compares all reads with it. Here only the rules
+//! of single requests are checked.
 
 use array::{Array, Host};
 use io::{Disk, ErrorKind, Op, Pool, Work};
@@ -119,7 +119,7 @@ impl Session {
         }
     }
 
-    /// Writes that are left alone after so many polls: what they did is not known.
+    /// Writes abandoned after this many polls: their effect is unknown.
     pub(super) fn cut_off(&self, choices: &mut Choices<'_>, model: &mut Model, tag: &mut u32) {
         let mut answers = Vec::new();
         for _ in 0..choices.below(4) {
@@ -160,12 +160,12 @@ impl Session {
         assert!(done.result.is_err(), "{len} bytes at {offset} of {end}");
     }
 
-    /// Whether anything is there that was never written.
+    /// Whether any unwritten content is found.
     pub(super) fn invented(reading: &Reading) -> bool {
         reading.tags.contains(&Some(INVENTED))
     }
 
-    /// In order; true if it could be made clean.
+    /// Stops it; true if it could be marked clean.
     pub(super) fn stop(self) -> bool {
         self.world.run(&self.array, self.array.stop()).is_ok()
     }

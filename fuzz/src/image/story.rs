@@ -1,7 +1,7 @@
-//! The life of an array through several sessions, and what must hold throughout.
+//! The life of an array through several sessions, and its invariants.
 //!
-//! Each session follows the one whose state it served; so sessions form a tree, and each disk
-//! remembers the last one that it took part in.
+//! Each session continues the state of an earlier one; so sessions form a tree, and each disk
+//! remembers its last session.
 //!
 //! ```text
 //!   0 ── 1 ── 2        a session with some of the disks serves the state of one earlier session
@@ -9,10 +9,10 @@
 //!                      wholly one of them, or nothing at all, where they are not (2 and 3)
 //! ```
 //!
-//! 1. What is read is of that one state, or an error: never mixed (I8), never invented (I5).
-//! 2. After a clean stop, with every disk that took part there and unharmed, all of it can be read.
-//! 3. What has been read once stays (I4).
-//! 4. What was acknowledged is there.
+//! 1. A read returns data of that one state, or an error: never mixed (I8), never invented (I5).
+//! 2. After a clean stop, with every disk of it present and undamaged, all data can be read.
+//! 3. A value read once stays (I4).
+//! 4. Acknowledged data is there.
 //!
 //! Once a disk has been made to lie, only 4 is asked for, and only within the session (copies and
 //! parity may contradict each other from the start), and that nothing panics or hangs.
@@ -38,7 +38,7 @@ use crate::trail::tell;
 /// A layout, how many members, how many of them are spares.
 type Shape = (Layout, usize, usize);
 
-/// What arrays are made of here.
+/// The shapes of arrays here.
 pub(super) const SHAPES: &[Shape] = &[
     (Layout::Raid1, 2, 0),
     (Layout::Raid1, 3, 0),
@@ -147,7 +147,7 @@ impl<'a> Story<'a> {
         Story { world, choices, trail, members, records: vec![record], forged: false, tag: 0 }
     }
 
-    /// One session, with all disks or with those that are chosen.
+    /// One session, with all disks or with the chosen ones.
     fn session(&mut self, all: bool) {
         let chosen = if all { u8::MAX } else { !self.choices.byte() };
         let flags = if all { 1 } else { self.choices.byte() };
@@ -159,7 +159,7 @@ impl<'a> Story<'a> {
             read_only: flags & 0x10 != 0 && flags & 8 != 0,
             ..Options::default()
         };
-        // To be told to go on without parity is to be told not to ask for the data.
+        // After an order to continue without parity no data is expected.
         self.forged |= options.force_dirty_degraded;
         let mut candidates: Vec<Candidate> =
             there.iter().map(|&index| self.members[index].candidate()).collect();
@@ -196,8 +196,8 @@ impl<'a> Story<'a> {
         self.use_it(session, takers, &there, owed);
     }
 
-    /// True if everything must be readable: nobody lied, the latest session was stopped in order,
-    /// and all that took part in it are there and unharmed, and nobody else contradicts.
+    /// True if everything must be readable: no lies, the latest session stopped cleanly, all its
+    /// disks are present and undamaged, and no other disk contradicts.
     fn is_owed(&self, there: &[usize]) -> bool {
         let lasts: Vec<usize> = there.iter().map(|&index| self.members[index].last).collect();
         let Some(&newest) = lasts.iter().max() else { return false };
@@ -243,7 +243,7 @@ impl<'a> Story<'a> {
         if crash {
             session.cut_off(&mut self.choices, &mut state, &mut self.tag);
             for member in &mut self.members {
-                // The array goes on with the old disks, which nobody will see again.
+                // The array continues with the old disks, which are never seen again.
                 member.image = Rc::new(member.image.copy());
             }
         }
@@ -254,13 +254,14 @@ impl<'a> Story<'a> {
         self.records.push(Record { state, parent, takers, clean });
     }
 
-    /// The state of one earlier session, chosen by what was read; panics if there is none.
+    /// The earlier session that matches the reads; panics if there is none.
     fn judged(&self, session: &Session, reading: &Reading, there: &[usize]) -> (usize, Model) {
         let last = |&index: &usize| self.members[index].last;
         let mut lasts: Vec<usize> = there.iter().map(last).collect();
         lasts.sort_unstable();
         lasts.dedup();
-        // A state that a sound disk knows to be past is past. A harmed disk may not be heard.
+        // A state that an undamaged disk proves outdated is outdated. A damaged disk may be
+        // ignored.
         let sound = there.iter().filter(|&&index| !self.members[index].damaged);
         let known: Vec<usize> = sound.map(last).collect();
         let is_past =

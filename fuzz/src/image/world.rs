@@ -1,4 +1,4 @@
-//! Time that jumps when nobody has anything to do, and what runs in it.
+//! Time that jumps when no task is ready, and the tasks.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -82,7 +82,7 @@ impl World {
         self.run_for(MOST_POLLS, array, future).expect("a request is never answered")
     }
 
-    /// Runs the array until the future completes, or so many polls have gone by.
+    /// Runs the array until the future completes, or for this many polls.
     pub(super) fn run_for<T>(
         &self,
         polls: u32,

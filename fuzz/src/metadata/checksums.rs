@@ -1,13 +1,13 @@
-//! Pages of the checksum table: any bytes as a page, and what is done to its entries.
+//! Pages of the checksum table: any bytes as a page, and operations on its entries.
 //!
 //! ```text
 //!   | orders, array, slot, page (1 + 1 + 1 + 8) | orders (24 each) … | the page's bytes |
 //! ```
 //!
-//! Promises checked: an entry is read as it was put, and nothing else in the page changes; a block
-//! that is changed, or that belongs elsewhere, does not fit; generations grow with writes, leave
-//! out 0, and name who has lost some. Sums, weights and the bytes of a page are made here a second
-//! time, from the document of the form.
+//! Promises checked: an entry reads back, and nothing else in the page changes; a changed or
+//! misplaced block mismatches; generations grow with writes, skip 0, and identify lost writes.
+//! Sums, weights and the bytes of a page are computed here a second time, from the document of the
+//! format.
 
 use std::sync::LazyLock;
 
@@ -36,7 +36,7 @@ const MOST_ORDERS: usize = 15;
 const PAGE_BYTES: usize = 4096;
 const ENTRIES: usize = 512;
 const BLOCK_BYTES: usize = 4096;
-/// So many lost writes are told.
+/// This many lost writes are identified.
 const MOST_LOST: u32 = 256;
 /// Pages of a member: its size is a number of bytes.
 const MOST_PAGES: u64 = 1 << 42;
@@ -47,7 +47,7 @@ static WEIGHTS: LazyLock<Vec<u32>> = LazyLock::new(|| {
     (MOST_LOST + 1..).filter(is_prime).take(MAX_SLOTS).collect()
 });
 
-/// What an order brought about.
+/// The effect of a command.
 type Saw = [bool; 3];
 
 /// A page, the bytes that it must have, and where it belongs.
@@ -105,7 +105,7 @@ impl Table {
         self.lately = [self.lately[1], (kind, saw)];
     }
 
-    /// Every entry is what the bytes say. True if there are entries that are known.
+    /// Every entry matches the bytes. True if there are known entries.
     fn look(&self) -> bool {
         let mut known = false;
         for index in 0..ENTRIES {
@@ -141,7 +141,7 @@ impl Table {
         block
     }
 
-    /// What the form says that the checksum of a block is.
+    /// The checksum of a block according to the format.
     fn checksum(&self, slot: Slot, block: u64, crc: u32) -> u32 {
         let place = [&[slot.0, 0, 0, 0][..], &block.to_le_bytes()].concat();
         let due = CRC(CRC(0, &self.array), &place) ^ crc;
@@ -194,7 +194,7 @@ impl Table {
         assert!(!told || !entry.fits(crc, there), "{entry:?} fits {slots} and {blocks} away");
     }
 
-    /// An entry as nobody would make it, or one of those that mean something by themselves.
+    /// An entry with arbitrary or special values.
     fn place_any(&mut self, index: usize, choices: &mut Choices<'_>) -> Saw {
         let (kind, any) = (choices.below(4), choices.word());
         let (checksum, generation) = (any as u32, (any >> 32) as u32);
@@ -245,7 +245,7 @@ impl Table {
         saw
     }
 
-    /// So many entries from this one on, the last of them for parity.
+    /// This many entries from this one on, the last of them for parity.
     fn row(&self, index: usize, choices: &mut Choices<'_>) -> (Vec<ChecksumEntry>, ChecksumEntry) {
         let count = 1 + choices.below(MAX_SLOTS - 1);
         let entry = |number: usize| ChecksumEntry::get(&self.page, (index + number) % ENTRIES);
@@ -261,7 +261,7 @@ impl Table {
         [any == Behind::Unclear, near == Behind::Parity, matches!(near, Behind::Data(_))]
     }
 
-    /// Who loses writes is named, wherever the others stand.
+    /// A member with lost writes is identified, whatever the others' generations.
     fn lose(&self, index: usize, choices: &mut Choices<'_>) -> Saw {
         let (row, _) = self.row(index, choices);
         let mut data = generations(&row);
@@ -279,7 +279,7 @@ impl Table {
         [less == 0, times == 1, times == MOST_LOST]
     }
 
-    /// A row is aligned and written a few times, and a disk loses what it was given.
+    /// A row is aligned and written a few times, and a disk loses its writes.
     fn live(&mut self, index: usize, choices: &mut Choices<'_>) -> Saw {
         let (old, parity) = self.row(index, choices);
         let is_known = old.iter().all(|entry| entry.is_known()) && parity.is_known();
@@ -288,8 +288,8 @@ impl Table {
         }
         let all = due(&generations(&old));
         let aligned = parity.aged(all, 7);
-        // Entries leave out generation 0, and the checksum of a row's does not: once one has come
-        // round, the row tells nothing until it is aligned again.
+        // Entries skip generation 0, and the sum of a row does not: after a wrap the row identifies
+        // nothing until it is aligned again.
         let mut round = aligned.generation != all;
         let (mut data, mut parity) = (old.clone(), aligned);
         for _ in 0..=choices.below(3) {
@@ -333,7 +333,7 @@ fn check_next(old: ChecksumEntry, new: ChecksumEntry, checksum: u32, ages: u32) 
     assert!(!old.is_known() || grown == due, "{old:?} becomes {new:?} by {ages}");
 }
 
-/// Nobody is behind; whoever loses what was written since, is.
+/// No member is stale; a member that loses later writes is.
 fn check_loss(
     old: (&[ChecksumEntry], ChecksumEntry),
     new: (&[ChecksumEntry], ChecksumEntry),
@@ -349,9 +349,9 @@ fn check_loss(
     assert_eq!(judge(old.1.generation, &data), verdict);
 }
 
-/// True if the CRC of a place tells for sure that these bits are other ones: they lie within as
-/// many as the CRC has, or are fewer than any two places with the same CRC differ by (8, of
-/// CRC-32C up to 177 bits).
+/// True if the CRC of a place certainly detects these changed bits: they are within the width of
+/// the CRC, or fewer than the minimal distance of two places with the same CRC (8, of CRC-32C up to
+/// 177 bits).
 fn is_told(slots: u8, blocks: u64) -> bool {
     let bits = u128::from(slots) | u128::from(blocks) << 32;
     let clear = bits.leading_zeros() + bits.trailing_zeros();
@@ -370,7 +370,7 @@ fn due(data: &[u32]) -> u32 {
     due
 }
 
-/// The verdict, if it is the one that follows from the generations.
+/// The verdict, if it follows from the generations.
 fn judge(parity: u32, data: &[u32]) -> Behind {
     let excess = parity.wrapping_sub(due(data));
     let weights = &WEIGHTS[..data.len()];

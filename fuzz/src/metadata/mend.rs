@@ -1,5 +1,5 @@
-//! Checksums made right again, computed from the formats' documents and not by the code under
-//! test; the CRC's polynomial alone is shared.
+//! Corrected checksums, computed from the formats' documents and not by the code under test; only
+//! the CRC's polynomial is shared.
 //!
 //! An input too short to have a checksum stays as it is.
 
@@ -20,7 +20,7 @@ fn number_up_to(bytes: &[u8], at: usize, size: usize) -> u64 {
     number(bytes, at, size.min(bytes.len() - at))
 }
 
-/// 0.90: all words, in the byte order that the magic tells.
+/// 0.90: all words, in the byte order of the magic.
 pub(crate) fn superblock_090(bytes: &mut [u8]) {
     let Some(whole) = bytes.get_mut(..4096) else { return };
     let big = whole[0] == 0xa9;

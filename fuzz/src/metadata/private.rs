@@ -1,4 +1,4 @@
-//! What Parapet writes into its private area: the header, the intent log, the list of bad blocks.
+//! Parapet's private area: the header, the intent log, the list of bad blocks.
 
 use std::ops::Range;
 
@@ -183,7 +183,7 @@ fn private_log(bytes: &[u8]) -> Trail {
     trail
 }
 
-/// What a record says of itself can be relied on; its payload begins at `at`.
+/// A record's fields are consistent; its payload begins at `at`.
 fn check_entry(entry: &Entry, at: &mut usize, trail: &mut Trail) {
     let Record { start, len, first, count, logged, .. } = entry.record;
     let record = &entry.record;

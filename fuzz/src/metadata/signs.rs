@@ -1,6 +1,7 @@
 //! Signatures of other formats, anywhere on a disk.
 //!
-//! Promise checked: what is wiped is not found again, and wiping touches nothing beyond the disk.
+//! Promise checked: a wiped signature is not found again, and wiping changes nothing beyond the
+//! disk.
 
 use layout::md::probe;
 
@@ -19,7 +20,7 @@ pub const FOREIGN: Target = Target {
     most_bytes: 512,
 };
 
-/// Sizes of disks, also such that nearly nothing fits.
+/// Sizes of disks, including very small ones.
 const SIZES: [u64; 8] =
     [0, 512, 65 << 10, 1 << 20, (1 << 20) + 512, 64 << 20, 1 << 40, u64::MAX - 511];
 

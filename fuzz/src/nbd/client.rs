@@ -67,8 +67,8 @@ impl Victim {
     }
 }
 
-/// A byte for the setup, one for the operations under way; then what the server says: from its
-/// greeting on, or after a good handshake.
+/// A byte for the setup, one for the operations in flight; then the server's bytes: from its
+/// greeting on, or after a valid handshake.
 pub(super) fn client(bytes: &[u8]) -> Trail {
     let mut trail = Trail::new();
     let [setup, wanted, said @ ..] = bytes else { return trail };
@@ -112,7 +112,7 @@ pub(super) fn client(bytes: &[u8]) -> Trail {
     trail
 }
 
-/// Extents that were told are without gaps and within what was asked for.
+/// Reported extents have no gaps and are within the request.
 fn check(done: &Done, asked: u64) {
     if let (Work::Extents { found, .. }, Ok(())) = (&done.work, &done.result) {
         let told: u64 = found.iter().map(|extent| extent.len).sum();
@@ -121,8 +121,8 @@ fn check(done: &Done, asked: u64) {
     }
 }
 
-/// Operations by the bits of `wanted`, at least a read. The disk may be of any size: what it
-/// refuses, it refuses at once.
+/// Operations by the bits of `wanted`, at least a read. The disk may be of any size: it refuses
+/// invalid operations at once.
 fn submit(disk: &RemoteDisk, wanted: u8) -> Vec<(u64, Completion<Done>)> {
     let pool = Pool::new(1 << 20);
     let all = [
@@ -139,7 +139,7 @@ fn submit(disk: &RemoteDisk, wanted: u8) -> Vec<(u64, Completion<Done>)> {
     chosen.map(|(_, op)| (op.work.len(), disk.submit(op))).collect()
 }
 
-/// A good server's part of the handshake. `variant` changes what it offers.
+/// A correct server's part of the handshake. `variant` changes its offer.
 fn shake_hands(victim: &Victim, server: &End, style: Style, variant: u8) {
     let reply = |option, kind, data: &[u8]| {
         let mut bytes = Vec::new();

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use io::Stream;
 
-/// Bytes on their way, and who waits for them.
+/// Bytes in flight, and their waiters.
 #[derive(Default)]
 struct Lane {
     bytes: VecDeque<u8>,
@@ -30,10 +30,10 @@ pub(super) struct End {
     bite: usize,
 }
 
-/// How many bytes are under way in one direction before its writer has to wait.
+/// Bytes in flight in one direction before its writer has to wait.
 const ROOM: usize = 64 << 10;
 
-/// A connection whose reads give at most `bite` bytes.
+/// A connection whose reads return at most `bite` bytes.
 pub(super) fn pair(bite: usize) -> (End, End) {
     let (there, back) = (Rc::<RefCell<Lane>>::default(), Rc::<RefCell<Lane>>::default());
     let near = End { incoming: Rc::clone(&back), outgoing: Rc::clone(&there), bite };
@@ -41,14 +41,14 @@ pub(super) fn pair(bite: usize) -> (End, End) {
 }
 
 impl End {
-    /// Sends bytes, however many are under way.
+    /// Sends bytes, however many are in flight.
     pub(super) fn push(&self, bytes: &[u8]) {
         let mut lane = self.outgoing.borrow_mut();
         lane.bytes.extend(bytes);
         lane.wake();
     }
 
-    /// Takes what has come; gives whether that was anything.
+    /// Takes the received bytes; true if there were any.
     pub(super) fn pull(&self, into: &mut Vec<u8>) -> bool {
         let mut lane = self.incoming.borrow_mut();
         let some = !lane.bytes.is_empty();

@@ -16,7 +16,7 @@ use crate::Trail;
 /// Sizes of the pieces in which bytes arrive.
 const BITES: [usize; 4] = [usize::MAX, 1, 7, 4096];
 
-/// A byte for the setup; then what the client sends.
+/// A byte for the setup; then the client's bytes.
 pub(super) fn handshake(bytes: &[u8]) -> Trail {
     let mut trail = Trail::new();
     let Some((&setup, sent)) = bytes.split_first() else { return trail };
@@ -26,7 +26,7 @@ pub(super) fn handshake(bytes: &[u8]) -> Trail {
     world.settle(&peer, &mut said);
     assert_eq!(said.len(), 18, "the greeting");
     said.clear();
-    // Half first: what is not answered yet must not be needed.
+    // Half first: it must not depend on the missing half.
     let (first, second) = sent.split_at(if setup & 8 != 0 { sent.len() / 2 } else { 0 });
     for part in [first, second] {
         peer.push(part);
@@ -87,7 +87,7 @@ pub(super) fn handshakes() -> Vec<Vec<u8>> {
     options.iter().enumerate().map(seed).collect()
 }
 
-/// A byte for the style, one for the setup; then what the client sends after its handshake.
+/// A byte for the style, one for the setup; then the client's bytes after its handshake.
 pub(super) fn transmission(bytes: &[u8]) -> Trail {
     let mut trail = Trail::new();
     let [style, setup, sent @ ..] = bytes else { return trail };
@@ -133,8 +133,8 @@ fn negotiate(world: &World, peer: &End, choice: u8) -> Style {
     style
 }
 
-/// Every reply can be taken apart and carries a cookie that was sent; none ends twice. Simple
-/// replies do not tell how long they are, so only the first is looked at.
+/// Every reply parses and has a cookie that was sent; none ends twice. Simple replies do not carry
+/// their length, so only the first is checked.
 fn read_replies(mut said: &[u8], sent: &[u8], style: Style, trail: &mut Trail) {
     let magic: [u8; 4] = match style {
         Style::Extended => 0x21e4_1c71_u32.to_be_bytes(),

@@ -50,7 +50,7 @@ impl Clock for HandClock {
     fn charge(&self, _: Cost, _: u64) {}
 }
 
-/// TLS that changes nothing: what is around it is tested, not the cipher.
+/// TLS without encryption: the code around the cipher is tested.
 struct Disguise;
 
 impl Tls for Disguise {
@@ -112,7 +112,7 @@ impl World {
         near
     }
 
-    /// Lets the server run until it waits for us, taking what it says.
+    /// Runs the server until it waits for us, and takes its output.
     pub(super) fn settle(&self, peer: &End, said: &mut Vec<u8>) {
         loop {
             complete(self.tasks.run());

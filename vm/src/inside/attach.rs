@@ -1,8 +1,8 @@
-//! Makes the kernel's NBD client connect, and connect again: what `nbd-client -persist` does for a
-//! device whose requests are to wait for the server, which releases before 3.27 cannot.
+//! Connects the kernel's NBD client, and reconnects it: like `nbd-client -persist` for a device
+//! whose requests wait for the server, which releases before 3.27 cannot do.
 //!
-//! The kernel says which connection has died; it is given a new one as soon as there is a server.
-//! Requests wait so long. (`include/uapi/linux/nbd-netlink.h` says what is sent.)
+//! The kernel reports a dead connection; it gets a new one as soon as there is a server. Requests
+//! wait that long. (Messages: `include/uapi/linux/nbd-netlink.h`.)
 
 use std::os::fd::AsRawFd;
 use std::time::Duration;
@@ -25,17 +25,17 @@ const SOCKETS: u16 = 7;
 const DEAD_CONN_TIMEOUT: u16 = 8;
 const SOCKET: u16 = 1;
 
-/// What the file system sees.
+/// The block size for the file system.
 const BLOCK_BYTES: u64 = 512;
 /// So long do requests wait for a server.
 const WAIT_SECONDS: u64 = 120;
-/// What a connection was sent that has died is sent again, by another one, after this; without it
-/// after half a minute.
+/// After this time another connection resends the requests of a dead one; without it after half a
+/// minute.
 const AGAIN_SECONDS: u64 = 5;
 /// A server that is not there is asked again after this.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// `/dev/nbdINDEX` is this export by so many connections, for ever.
+/// Attaches this export as `/dev/nbdINDEX` with this many connections, for ever.
 pub(super) fn run(server: &str, export: &str, index: u32, connections: usize) -> Result {
     let family = Family::find(FAMILY)?;
     let events = family.listen()?;

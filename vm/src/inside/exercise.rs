@@ -1,9 +1,8 @@
-//! A file is used in every way that a file can be, at random, and must always hold what was put
-//! there last.
+//! Uses a file in every way, at random, and checks that it always has its last content.
 //!
-//! What it must hold is kept in memory. Reads come from the page cache or, once that is told to
-//! forget the file, from the device. The seed says what happens, so that a failure can be had
-//! again; the last things that were done are told with it.
+//! The expected content is in memory. Reads come from the page cache or, after it was dropped, from
+//! the device. The seed determines all steps, so that a failure can be reproduced; the last steps
+//! are printed with it.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -18,22 +17,22 @@ use crate::failure::{Failure, Result, ensure};
 const MOST_BYTES: usize = 3 << 20;
 /// The largest that is read or written at once.
 const SPAN_BYTES: usize = 128 << 10;
-/// What goes past the cache starts and ends on such a border, in memory and on disk.
+/// Direct I/O starts and ends on such a border, in memory and on disk.
 const BLOCK: usize = 4096;
-/// So often is progress told.
+/// Interval of progress reports.
 const STEPS: u64 = 20;
-/// So many steps are told of when one fails.
+/// Number of last steps printed on a failure.
 const HISTORY: usize = 12;
 
 pub(super) struct Order<'a> {
     pub(super) file: &'a Path,
     pub(super) seed: u64,
-    /// So many steps, at the least.
+    /// The minimum number of steps.
     pub(super) least: u64,
 }
 
-/// Until `least` steps are done and `until` is there. How many are done stands in `progress.SEED`,
-/// and in the end what the file holds in `model.SEED`, both in the current folder.
+/// Runs until `least` steps are done and `until` exists. Writes the number of steps to
+/// `progress.SEED`, and finally the expected content to `model.SEED`, both in the current folder.
 pub(super) fn run(order: &Order<'_>, until: Option<&Path>) -> Result {
     let mut exercise = Exercise::new(order)?;
     let mut done = 0;
@@ -205,7 +204,7 @@ fn same(found: &[u8], expected: &[u8], at: usize) -> Result {
     Err(Failure::new(format!("{count} bytes differ: at {first} is {have:#x}, not {want:#x}")))
 }
 
-/// So many bytes of it that begin on a border; it is [`BLOCK`] larger.
+/// This many bytes of it that begin on a border; it is [`BLOCK`] larger.
 fn aligned(room: &mut [u8], len: usize) -> &mut [u8] {
     let start = room.as_ptr().align_offset(BLOCK);
     &mut room[start..start + len]
@@ -216,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_wrong_byte_is_found_and_told() {
+    fn one_wrong_byte_is_found_and_reported() {
         let expected: Vec<u8> = (0..=255).collect();
         let mut found = expected.clone();
         assert!(same(&found, &expected, 0).is_ok());
@@ -226,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_past_the_cache_begins_on_a_border() {
+    fn direct_io_begins_on_a_border() {
         let mut room = vec![0; 3 * BLOCK];
         let part = aligned(&mut room, 2 * BLOCK);
         assert_eq!((part.as_ptr() as usize % BLOCK, part.len()), (0, 2 * BLOCK));

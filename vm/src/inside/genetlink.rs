@@ -1,5 +1,5 @@
-//! Generic netlink, as much of it as one family needs: requests with an answer, and events.
-//! (The kernel's `include/uapi/linux/{netlink,genetlink}.h` say what is sent.)
+//! Generic netlink, as far as one family needs it: requests with an answer, and events. (Messages:
+//! the kernel's `include/uapi/linux/{netlink,genetlink}.h`.)
 
 use std::os::fd::OwnedFd;
 
@@ -11,7 +11,7 @@ use rustix::net::{
 use crate::failure::{Failure, Result, ensure};
 
 const HEADER: usize = 16;
-/// Of a family's messages, behind the one that all have.
+/// The header of a family's messages, behind the common one.
 const FAMILY_HEADER: usize = 4;
 /// Of the family's messages.
 const VERSION: u8 = 1;
@@ -19,7 +19,7 @@ const ERROR: u16 = 2;
 const REQUEST_AND_ACK: u16 = 1 | 4;
 const NESTED: u16 = 1 << 15;
 
-/// The family that knows the others: its number, what asks it, and what it answers.
+/// The controller family: its number, its query, and its answer.
 const CONTROL: u16 = 16;
 const GET_FAMILY: u8 = 3;
 const FAMILY_ID: u16 = 1;
@@ -102,7 +102,7 @@ impl Family {
         Channel::open(0)?.ask(self.id, command, attributes).map(drop)
     }
 
-    /// What the kernel tells all listeners of the family, from now on.
+    /// Subscribes to the kernel's events for the family.
     pub(super) fn listen(&self) -> Result<Channel> {
         ensure((1..=32).contains(&self.group), || format!("group {} is no bit", self.group))?;
         Channel::open(1 << (self.group - 1))
@@ -121,12 +121,12 @@ impl Channel {
         Ok(Channel(socket))
     }
 
-    /// Sends a request; gives what comes before its acknowledgement.
+    /// Sends a request; returns the messages before its acknowledgement.
     fn ask(&self, family: u16, command: u8, attributes: &[u8]) -> Result<Option<Message>> {
         let len = HEADER + FAMILY_HEADER + attributes.len();
         let mut bytes = (len as u32).to_ne_bytes().to_vec();
         bytes.extend([family, REQUEST_AND_ACK].map(u16::to_ne_bytes).concat());
-        // Nobody else talks here: no number of the request, no sender.
+        // The only sender here: no request number, no sender id.
         bytes.extend([0; 8]);
         bytes.extend([command, VERSION, 0, 0]);
         bytes.extend(attributes);

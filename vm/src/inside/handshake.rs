@@ -1,4 +1,5 @@
-//! The first words with an NBD server: what the export is, until the connection is the kernel's.
+//! The handshake with an NBD server: the export's properties, until the kernel takes the
+//! connection.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -19,7 +20,7 @@ const INFO_EXPORT: u16 = 0;
 pub(super) struct Ready {
     pub(super) stream: TcpStream,
     pub(super) bytes: u64,
-    /// What the server can do.
+    /// The server's features.
     pub(super) flags: u16,
 }
 

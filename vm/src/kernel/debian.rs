@@ -1,8 +1,8 @@
-//! A newer kernel than the host's packages have, and what starts it, from Debian's archive.
+//! A newer kernel than the host's packages have, and its machine, from Debian's archive.
 //!
-//! The package manager fetches and verifies them, with a source list and a state folder of ours:
-//! nothing of the machine's own configuration is changed, nothing is installed. What is unpacked
-//! is kept, and taken again at the next run.
+//! The package manager fetches and verifies them, with our own source list and state folder: the
+//! machine's configuration is unchanged, and nothing is installed. Unpacked files are kept for the
+//! next run.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -11,15 +11,15 @@ use crate::failure::{Failure, Result, ensure};
 
 /// Where the kernel comes from: Linux 6.12 since it was opened, and nothing newer to come.
 const SUITE: &str = "bookworm-backports";
-/// What always names the newest kernel of the suite.
+/// The package that depends on the newest kernel of the suite.
 const KERNEL: &str = "linux-image-amd64";
 /// Where the rest comes from.
 const BASE_SUITE: &str = "bookworm";
 const BUSYBOX: &str = "busybox-static";
-/// Who signs both.
+/// The signers of both.
 const KEYS: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
-/// What is unpacked.
+/// The unpacked files.
 pub(super) struct Image {
     home: PathBuf,
     pub(super) release: String,
@@ -29,14 +29,14 @@ impl Image {
     /// From this folder; fetched into it if it is not there.
     ///
     /// # Errors
-    /// There is no Debian archive, or it does not have what we need.
+    /// There is no Debian archive, or a package is missing.
     pub(super) fn get(cache: &Path) -> Result<Image> {
         ensure(std::env::consts::ARCH == "x86_64", || {
             "whole machines are started on x86_64 only".into()
         })?;
         let home = cache.join(format!("debian-{SUITE}"));
         if !home.is_dir() {
-            // Whoever is killed meanwhile, or fetches it at the same time, leaves nothing by half.
+            // An interrupted or concurrent fetch leaves nothing incomplete.
             let draft = cache.join(format!("draft-{}", std::process::id()));
             let made = fetch(&draft).and_then(|()| {
                 let renamed = std::fs::rename(draft.join("root"), &home);
@@ -61,7 +61,7 @@ impl Image {
         self.home.join("bin/busybox")
     }
 
-    /// The files of these modules and of those that they need, in the order of their loading.
+    /// The files of these modules and their dependencies, in load order.
     pub(super) fn files_of(&self, modules: &[&str]) -> Result<Vec<PathBuf>> {
         let mut files: Vec<PathBuf> = Vec::new();
         for module in modules {
@@ -90,8 +90,8 @@ fn fetch(draft: &Path) -> Result {
     Err(why)
 }
 
-/// Where the machine finds packages: those that say that they are Debian's; if the machine has
-/// never asked anyone, all whose suite is not another's (`bookworm-updates`).
+/// The machine's package sources: those labelled Debian; without downloaded lists, all whose suite
+/// is not a derived one (`bookworm-updates`).
 fn archives() -> Result<Vec<String>> {
     let told = index_targets(&["--format", "$(LABEL)|$(REPO_URI)"])?;
     let debian = |line: &str| Some(line.strip_prefix("Debian|")?.to_owned());
@@ -106,7 +106,7 @@ fn archives() -> Result<Vec<String>> {
     Ok(found)
 }
 
-/// What apt knows of the lists of packages that it is configured for.
+/// apt's data about its configured package lists.
 fn index_targets(words: &[&str]) -> Result<String> {
     let mut command = Command::new("apt-get");
     command.arg("indextargets").args(words).arg("Created-By: Packages");
@@ -173,7 +173,7 @@ impl Source {
     }
 }
 
-/// What the command prints, if it succeeds.
+/// The command's output, if it succeeds.
 pub(super) fn output(command: &mut Command) -> Result<String> {
     // Where only root has them on its path.
     let path = std::env::var("PATH").unwrap_or_default();

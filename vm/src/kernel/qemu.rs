@@ -2,7 +2,7 @@
 //! takes ten seconds to start and runs any kernel.
 //!
 //! ```text
-//!   kernel + initramfs (vm/guest/initramfs, busybox, what 9p needs)
+//!   kernel + initramfs (vm/guest/initramfs, busybox, 9p modules)
 //!      └── the host's root folder, read-only, over 9p ── vm/guest/init
 //!      └── the story's folder, over 9p
 //! ```
@@ -21,7 +21,7 @@ const LIMIT_SECONDS: &str = "900";
 /// By these it sees the host's folders.
 const SHARES: [&str; 3] = ["virtio_pci", "9pnet_virtio", "9p"];
 
-/// What is started.
+/// The command line.
 pub(super) struct Machine {
     kernel: PathBuf,
     initramfs: PathBuf,
@@ -67,7 +67,7 @@ impl Machine {
         // Where the host is busy the timer comes late; that does not mean that there is none.
         let fixed = "console=ttyS0 quiet panic=-1 no_timer_check";
         let own = format!("first={} busybox={}", first.display(), self.busybox.display());
-        // Whoever should end it may be killed first.
+        // The process that should end it may be killed first.
         let mut command = Command::new("timeout");
         command
             .args(["--signal=KILL", LIMIT_SECONDS, "qemu-system-x86_64"])

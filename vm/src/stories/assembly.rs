@@ -1,5 +1,5 @@
-//! An array among others is put together by what people know of it, with as few members as it can
-//! do, and never with fewer: by mdadm, and by Parapet. (mdadm's own 03r0assem and 03r5assem.)
+//! Assembles one of several arrays by everything users know of it, with as few members as it
+//! tolerates, and never with fewer: by mdadm, and by Parapet. (mdadm's 03r0assem and 03r5assem.)
 
 use crate::failure::{Result, ensure};
 use crate::stories::{MEMBER_BYTES, Stage, Story};
@@ -12,7 +12,7 @@ pub(super) const STORIES: &[Story] = &[
 const MEMBERS: [&str; 3] = ["m0", "m1", "m2"];
 const OTHERS: [&str; 2] = ["o0", "o1"];
 
-/// A disk is another array's; a member is missing, and nobody has said that it may; too many are.
+/// A disk of another array; a missing member without permission; too many missing.
 const FOREIGN: &str = "PPT-3005";
 const DEGRADED: &str = "--degraded";
 const TOO_FEW: &str = "PPT-3007";
@@ -29,7 +29,7 @@ fn known(stage: &Stage<'_>, level: &str, lost: usize) -> Result {
     works(stage, "tank", &[m2, m0, m1], &[])?;
     works(stage, &uuid, &[], &["--scan", &folder])?;
     works(stage, "tank", &[], &["--scan", &folder])?;
-    // Who names disks means them: one that is another's is a mistake.
+    // Named disks are meant: another array's disk is a mistake.
     refused(stage, &[m0, m1, m2, OTHERS[0]], &[], FOREIGN)?;
     if lost == 1 {
         refused(stage, &[m0, m1], &[], DEGRADED)?;

@@ -1,8 +1,8 @@
-//! The kernel runs the array between two sessions of ours: our log tells of what is no more.
+//! The kernel runs the array between two Parapet sessions: Parapet's log is obsolete.
 //!
-//! Parapet dies with a row in its journal, the kernel writes that row anew and stops in order, and
-//! Parapet must not write its old data over it. It tells by a tag of its own in the superblock's
-//! time; the number of events proves nothing, since both may end on the same one.
+//! Parapet crashes with a row in its journal, the kernel rewrites that row and stops cleanly, and
+//! Parapet must not overwrite it with old data. A tag in the superblock's time detects that; the
+//! event count proves nothing, because both may end on the same one.
 
 use std::os::unix::fs::FileExt;
 
@@ -16,7 +16,7 @@ use crate::stories::{SUPERBLOCK_AT, Stage, Story};
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     InOrder,
-    /// In order, on the event number of our last superblock.
+    /// Cleanly, on the event count of our last superblock.
     OnOurNumber,
     /// By a power cut.
     Dies,
@@ -64,8 +64,8 @@ fn run(stage: &Stage<'_>, end: End) -> Result {
     let status = server.order(&["status", "tank"])?;
     ensure(status["replay"].is_null(), || format!("our log is replayed: {status}"))?;
     let why = status["log_unusable"].as_str().unwrap_or_default();
-    let seen = why.contains("somebody else") || end != End::Dies;
-    ensure(seen, || format!("it does not say who was there: {status}"))?;
+    let seen = why.contains("another system") || end != End::Dies;
+    ensure(seen, || format!("the reason does not name another system: {status}"))?;
     server.holds("after")?;
     server.settle(true)?;
     server.scrub()?;

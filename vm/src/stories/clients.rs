@@ -45,12 +45,12 @@ pub(super) const STORIES: &[Story] = &[
 const MEMBER_BYTES: u64 = 192 << 20;
 const MEMBERS: [&str; 4] = ["m0", "m1", "m2", "m3"];
 const SPARE: &str = "spare";
-/// Of each file, before and after what happens meanwhile.
+/// Of each file, before and after the events meanwhile.
 const STEPS: u64 = 60;
-/// Of those that are at work on the file system; as in `vm/guest/clients/lib.sh`.
+/// Of the workers on the file system; as in `vm/guest/clients/lib.sh`.
 const WORKERS: u64 = 4;
 
-/// An array, and what a guest is told.
+/// An array, and a guest's parameters.
 fn array<'a>(stage: &'a Stage<'_>, level: &str, threads: &str) -> Result<Server<'a>> {
     for name in MEMBERS.iter().chain(&[SPARE]) {
         std::fs::File::create(stage.path(name))?.set_len(MEMBER_BYTES)?;
@@ -83,7 +83,7 @@ fn address(server: &Server<'_>) -> Result<String> {
     tcp.map(str::to_owned).ok_or_else(|| Failure::new(format!("no port: {}", server.ready)))
 }
 
-/// Tells the guest where all is, and starts it.
+/// Writes the guest's parameters, and starts it.
 fn set(stage: &Stage<'_>, server: &Server<'_>, (fs, connect): (&str, &str)) -> Result {
     let address = address(server)?;
     let port = address.rsplit(':').next().unwrap_or_default();

@@ -1,8 +1,8 @@
 //! One of the two dies while it writes, the other takes over.
 //!
 //! ```text
-//!   kernel writes ──power cut──▶ Parapet: old or new in each block, nobody else's block changed
-//!   Parapet writes ──kill──────▶ kernel:  the same, after it has resynced what the bitmap says
+//!   kernel writes ──power cut──▶ Parapet: old or new in each block, unwritten blocks unchanged
+//!   Parapet writes ──kill──────▶ kernel:  the same, after a resync by the bitmap
 //! ```
 
 use crate::failure::{Result, ensure};
@@ -78,7 +78,7 @@ fn kernel_dies(stage: &Stage<'_>, level: &str, record: &str, members: usize) -> 
     server.stop()
 }
 
-/// Parapet makes an array, and fills it with what stands in `before`; `after` is something else.
+/// Parapet creates an array, and fills it with `before`; `after` has other content.
 pub(super) fn full<'a>(
     stage: &'a Stage<'_>,
     how: (&str, &str),
@@ -113,7 +113,8 @@ pub(super) fn full_of<'a>(
     Ok(server)
 }
 
-/// Parapet makes an array, fills it, and dies while it writes anew; without a member, if so told.
+/// Parapet creates an array, fills it, and crashes during a rewrite; without a member, if
+/// requested.
 fn dies_writing(
     stage: &Stage<'_>,
     how: (&str, &str),
@@ -128,8 +129,8 @@ fn dies_writing(
     server.die_writing("after")
 }
 
-/// What was being written to a degraded array only our log knows: the kernel must not take it
-/// before Parapet has settled it, and takes it then.
+/// Only Parapet's log has the interrupted writes of a degraded array: the kernel must refuse it
+/// before Parapet has replayed them, and accept it then.
 fn dies_degraded(stage: &Stage<'_>, level: &str, policy: &str, members: usize) -> Result {
     let names = &NAMES[..members];
     dies_writing(stage, (level, policy), names, Some(names[1]))?;

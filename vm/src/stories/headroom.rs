@@ -6,8 +6,8 @@
 //!   mdadm    |            | ± bitmap   ± bad blocks anywhere      ◀── data … (a reshape)
 //! ```
 //!
-//! After each change Parapet writes, and stops in order; writes again, is killed, and makes right
-//! what it was at. Nothing of the kernel's may have changed but the data.
+//! After each change Parapet writes, and stops cleanly; writes again, is killed, and replays. Only
+//! data of the kernel's array may have changed.
 
 use super::handover::{NAMES, full, full_of};
 use crate::failure::{Result, ensure};
@@ -17,12 +17,12 @@ const fn story(name: &'static str, run: fn(&Stage<'_>) -> Result) -> Story {
     Story { name, run }
 }
 
-/// What becomes of our private area.
+/// The effect on our private area.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Area {
     /// It is where it was: policy and checksums are as they were.
     Stays,
-    /// It would be elsewhere, and is nowhere: what it said is forgotten.
+    /// It would be elsewhere, so it is dropped: its content is lost.
     Moves,
 }
 
@@ -69,7 +69,7 @@ const MEMBERS: &[&str] = NAMES.first_chunk::<4>().expect("there are five");
 /// Sector of `m1`'s data, and sectors: in the half of the array that is not written.
 const BAD: (u64, u64) = (14_000, 8);
 
-/// mdadm changes what lies beside the data, as the guest's script is told.
+/// mdadm changes the space beside the data, as the guest's script says.
 fn changed(stage: &Stage<'_>, how: (&str, Area), change: &[(&str, &str)]) -> Result {
     changed_of(stage, "1.2", how, change)
 }
@@ -82,7 +82,7 @@ fn changed_of(
 ) -> Result {
     full_of(stage, metadata, ("5", policy), MEMBERS)?.stop()?;
     let bad = format!("{} {}", BAD.0, BAD.1);
-    // What is said last holds.
+    // The last option wins.
     let told = [("updates", ""), ("grow", ""), ("bad", &*bad), ("check", "yes")];
     let told = [&told, change].concat();
     stage.kernel_takes("changes", MEMBERS, &told)?;
@@ -93,7 +93,7 @@ fn changed_of(
     let checksums = !server.settle(true)?["unsummed_bytes"].is_null();
     ensure(checksums == (area == Stays), || format!("checksums are kept: {checksums}"))?;
     server.stop()?;
-    // Checksums that do not count any more are made anew, and what is listed is made good then.
+    // Invalid checksums are recomputed, and listed blocks repaired then.
     let listed = !checksums && !told.contains(&("bad", ""));
     let left = format!("{} {}", first.data_offset + BAD.0, BAD.1);
     let left = if listed { &*left } else { "" };
@@ -106,7 +106,7 @@ fn changed_of(
     ensure(same, || format!("bitmap or bad-block log are elsewhere: {first:?}, {last:?}"))
 }
 
-/// A reshape moves the beginning of the data into what was our area.
+/// A reshape moves the beginning of the data into our former area.
 fn moved(stage: &Stage<'_>, policy: &str, kept: &str) -> Result {
     let names = &MEMBERS[..3];
     stage.files(&["spare"], crate::stories::MEMBER_BYTES)?;
@@ -120,7 +120,7 @@ fn moved(stage: &Stage<'_>, policy: &str, kept: &str) -> Result {
     stage.kernel_takes("as_left", &all, &[("left", ""), ("policy", kept), ("check", "yes")])
 }
 
-/// Parapet writes, dies, makes right what it was at, and stops in order.
+/// Parapet writes, crashes, replays, and stops cleanly.
 fn session(stage: &Stage<'_>, names: &[&str]) -> Result {
     let server = stage.parapet.serve(names, &[])?;
     server.holds("before")?;

@@ -1,5 +1,5 @@
-//! Every member, and every pair of members where a level can do without two, is missing once: both
-//! sides read the same bytes of what is left, whoever has made the array.
+//! Every member, and every pair of members if the level tolerates two losses, is missing once: both
+//! sides read the same bytes from the rest, whoever created the array.
 
 use super::handover::{NAMES, full};
 use crate::failure::Result;
@@ -32,7 +32,7 @@ fn kernels(stage: &Stage<'_>, level: &str, flags: &str, members: usize, lost: us
     both_read(stage, &NAMES[..members], lost)
 }
 
-/// With each set of so many members missing.
+/// With each set of this many members missing.
 fn both_read(stage: &Stage<'_>, names: &[&str], lost: usize) -> Result {
     let sets: Vec<Vec<&str>> = (0_u32..1 << names.len())
         .filter(|set| set.count_ones() as usize == names.len() - lost)

@@ -9,7 +9,7 @@
 //!   log      P's member: b           so P = a′ ⊕ b, and then b = P ⊕ a′
 //! ```
 //!
-//! The tear is made by hand, from what the log itself tells: one that the crash could have made.
+//! The tear is made by hand, from the log: one that the crash could have made.
 
 use std::os::unix::fs::FileExt;
 
@@ -58,7 +58,7 @@ fn run(stage: &Stage<'_>) -> Result {
     server.dump("content")?;
     ensure(stage.allowed(|_| true)? == new, || "the kernel and we read differently".into())?;
     server.kill()?;
-    // By nobody: one bit of the log's checksum is another.
+    // By neither: one bit of the log's checksum is flipped.
     keep(".torn", "")?;
     let header = std::fs::File::options().read(true).write(true).open(stage.path(torn.log))?;
     let mut byte = [0];
@@ -69,16 +69,16 @@ fn run(stage: &Stage<'_>) -> Result {
     ensure(wrong, || "the tear does no harm: this story shows nothing".into())
 }
 
-/// A row whose parity is as it was before the write that its log tells of.
+/// A row with its parity from before the logged write.
 struct Torn {
     /// The member whose block of that row is not being written: it is lost.
     lost: &'static str,
-    /// Who has the log, and where in it the checksum of the partial parity is.
+    /// The member with the log, and the place of the partial parity's checksum in it.
     log: &'static str,
     checksum_at: u64,
 }
 
-/// Tears the first row that a log tells of and that has a block that is not being written.
+/// Tears the first logged row with an unwritten block.
 fn tear(stage: &Stage<'_>, names: &[&'static str]) -> Result<Torn> {
     let layout = Layout::default_for(Level::Raid5, MEMBERS);
     for (slot, &name) in names.iter().enumerate() {

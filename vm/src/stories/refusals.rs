@@ -1,8 +1,8 @@
-//! What Parapet does not run: it says what that is and what to do, and loses nothing; and what it
-//! only reads.
+//! Arrays that Parapet does not run: it names the reason and the remedy, and loses nothing; and
+//! arrays that it only reads.
 //!
-//! Kernels that made these arrays end what they were at, or undo it as Parapet says, and then it is
-//! an array like any other. What no kernel here can make is made by hand, and called so.
+//! The kernel that made such an array finishes its work, or undoes it as Parapet advises; then the
+//! array is like any other. Formats that no kernel here can make are made by hand, and labelled so.
 
 use std::os::unix::fs::FileExt;
 
@@ -38,7 +38,7 @@ const WITHOUT_BITMAP: (&str, &str) = ("5", "--bitmap=none --chunk=64");
 const MEMBERS: &[&str] = NAMES.first_chunk::<3>().expect("there are five");
 const WITH_SPARE: [&str; 4] = ["m0", "m1", "m2", "spare"];
 
-/// What the members hold.
+/// The members' content.
 struct Held<'a>(Vec<(&'a str, Vec<u8>)>);
 
 impl<'a> Held<'a> {
@@ -74,7 +74,7 @@ fn refused(stage: &Stage<'_>, names: &[&str], words: &[&str]) -> Result {
     held.still(stage)
 }
 
-/// What `parapet examine` remarks on a member has these words.
+/// `parapet examine`'s remarks on a member contain these words.
 fn examined(stage: &Stage<'_>, name: &str, words: &[&str]) -> Result {
     let examined = stage.parapet.run(&["examine", name])?;
     let remarks = examined["disks"][0]["superblocks"][0]["remarks"].to_string();
@@ -82,7 +82,7 @@ fn examined(stage: &Stage<'_>, name: &str, words: &[&str]) -> Result {
     ensure(told, || format!("examine remarks {remarks} on {name}, and not {words:?}"))
 }
 
-/// Parapet takes the array, holds what it should, and hands it back.
+/// Parapet accepts the array with the expected content, and hands it back.
 fn taken(stage: &Stage<'_>, names: &[&str]) -> Result {
     let server = stage.parapet.serve(names, &[])?;
     server.holds("before")?;
@@ -167,7 +167,7 @@ fn container(stage: &Stage<'_>, format: &str, name: &str) -> Result {
     held.still(stage)
 }
 
-/// Reads what is there, and takes no writes; not a byte of the members changes.
+/// Reads the array, and refuses writes; no byte of the members changes.
 fn only_read(stage: &Stage<'_>, array: &str, why: &str) -> Result {
     let held = Held::by(stage, MEMBERS)?;
     let server = stage.parapet.serve_called(array, MEMBERS, &[])?;

@@ -1,11 +1,11 @@
-//! A member of a RAID 6 has turned a block into garbage and says nothing: who repairs it, and how?
+//! A member of a RAID 6 has silently turned a block into garbage: which engine repairs it, and how?
 //!
 //! ```text
 //!            d0     d1     d2     P      Q
 //!   before   a      b      c      p      q
-//!   rot      a      x      c      p      q       two redundancies tell which one is wrong
-//!   md       a      x      c      p′     q′      `repair` makes parity of the garbage: b is gone
-//!   Parapet  a      b      c      p      q       `scrub repair` finds d1, and computes it anew
+//!   rot      a      x      c      p      q       two redundancies identify the wrong block
+//!   md       a      x      c      p′     q′      `repair` computes parity from x: b is lost
+//!   Parapet  a      b      c      p      q       `scrub repair` finds d1, and recomputes it
 //! ```
 
 use std::os::unix::fs::FileExt;
@@ -44,7 +44,7 @@ fn run(stage: &Stage<'_>) -> Result {
     stage.kernel.run("repair", &stage.parapet.folder)?;
     let spoilt = stage.read("content")? != stage.read("before")?;
     ensure(spoilt, || "md has repaired it rightly: this story shows nothing".into())?;
-    // By us; without checksums, or they would have told.
+    // By Parapet; without checksums, which would detect it.
     members("", ".rotten")?;
     let server = stage.parapet.serve(&NAMES, &["--checksums", "off"])?;
     server.order(&["scrub", "tank", "repair"])?;

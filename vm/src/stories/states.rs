@@ -1,7 +1,7 @@
-//! What an array is in the midst of, a rebuild, a replacement, a loss; what is noted of members.
+//! Arrays during a rebuild, a replacement or a loss; flags and lists of members.
 //!
-//! One of the two makes the state, the other must understand it, go on from there, and lose nothing
-//! of what is noted.
+//! One side creates the state; the other must understand it, continue from it, and preserve all
+//! flags and lists.
 
 use std::os::unix::fs::FileExt;
 
@@ -73,7 +73,7 @@ pub(super) const STORIES: &[Story] = &[
     story("write-mostly and failfast", flags),
 ];
 
-/// What kind of array.
+/// The kind of array.
 #[derive(Clone, Copy)]
 struct Kind {
     level: &'static str,
@@ -101,7 +101,7 @@ impl Kind {
         }
     }
 
-    /// Who is there when `spare` is in the second slot, or on its way.
+    /// The present members when `spare` is in the second slot, or being rebuilt.
     fn with_spare(self, how: How) -> Vec<&'static str> {
         let mut names = self.names().to_vec();
         match how {
@@ -115,7 +115,7 @@ impl Kind {
 /// Adds a disk that holds data: `noise` fills it.
 const NOISE: &str = "--overwrite-signature=data@0x0";
 
-/// A file of noise: what is believed to be on it must have been written to it.
+/// A file of noise: only written data can be mistaken for content.
 fn noise(stage: &Stage<'_>, name: &str) -> Result {
     let mut bytes = pattern::bytes(MEMBER_BYTES);
     bytes.iter_mut().for_each(|byte| *byte ^= 0x55);
@@ -140,7 +140,7 @@ fn name_of(member: &Value) -> &str {
     member["name"].as_str().map_or("-", |path| path.rsplit('/').next().unwrap_or(path))
 }
 
-/// The member of that name, as `status` tells of it.
+/// The member of that name in `status`.
 fn member<'a>(status: &'a Value, name: &str) -> Result<&'a Value> {
     let slots = status["slots"].as_array().into_iter().flatten();
     let mut members = slots.flat_map(|slot| [&slot["member"], &slot["replacement"]]);
@@ -153,7 +153,7 @@ fn written(status: &Value, name: &str) -> Result<u64> {
     Ok(member(status, name)?["written_bytes"].as_u64().unwrap_or(u64::MAX))
 }
 
-/// The kernel fills a spare half; Parapet fills the rest, and believes no more than that half.
+/// The kernel fills half of a spare; Parapet fills the rest, and trusts only that half.
 fn kernel_stops(stage: &Stage<'_>, how: How, kind: Kind) -> Result {
     noise(stage, "spare")?;
     let more = [("how", how.word()), ("until", "12288")];
@@ -204,7 +204,7 @@ fn parapet_stops(stage: &Stage<'_>, how: How, kind: Kind) -> Result {
     server.stop()
 }
 
-/// Until a third of what is being done is done.
+/// Waits until a third of the work is done.
 fn under_way(server: &Server<'_>) -> Result {
     loop {
         let status = server.order(&["status", "tank"])?;
@@ -216,7 +216,7 @@ fn under_way(server: &Server<'_>) -> Result {
     }
 }
 
-/// How far the array is in sync, and how far it is to be: sectors of members, or of RAID 10.
+/// The sync position of the array and its end: sectors of members, or of RAID 10.
 fn synced(stage: &Stage<'_>, kind: Kind) -> Result<(u64, u64)> {
     let superblock = stage.superblock("m0")?;
     let all = superblock.size * if kind.level == "10" { kind.gain } else { 1 };
@@ -230,7 +230,7 @@ fn kernel_stops_resync(stage: &Stage<'_>, kind: Kind) -> Result {
     let flags = if kind.level == "1" { "--bitmap=none" } else { "--bitmap=none --chunk=64" };
     stage.kernel_makes("resync", (kind.level, flags), kind.names(), &[("until", "12288")])?;
     let (done, all) = synced(stage, kind)?;
-    // What the last member has there is parity, or a second copy, of stripe 160.
+    // The last member holds parity, or a second copy, of stripe 160 there.
     let last = kind.names()[kind.members - 1];
     let at = stage.superblock(last)?.data_offset * 512 + 160 * (64 << 10);
     let file = std::fs::File::options().write(true).open(stage.path(last))?;
@@ -263,14 +263,14 @@ fn parapet_stops_resync(stage: &Stage<'_>, kind: Kind) -> Result {
 
 const SPARES: [&str; 2] = ["s0", "s1"];
 
-/// The role of a member by its own superblock, as `parapet examine` tells it.
+/// The role of a member by its own superblock, from `parapet examine`.
 fn role(stage: &Stage<'_>, name: &str) -> Result<String> {
     let examined = stage.parapet.run(&["examine", name])?;
     let role = &examined["disks"][0]["superblocks"][0]["role"];
     Ok(role.as_str().unwrap_or_default().to_owned())
 }
 
-/// Checks who is where: the names of the slots' members, of spares, and of those that were failed.
+/// Checks all roles: the names of the slots' members, of spares, and of failed members.
 fn expect_slots(
     server: &Server<'_>,
     slots: &[&str],
@@ -336,13 +336,13 @@ fn parapets_spare(stage: &Stage<'_>) -> Result {
     server.stop()
 }
 
-/// More than what changed while a member was away, and less than all of it.
+/// More than the changes while a member was absent, and less than all of it.
 const MOST_COPIED: u64 = 5 << 20;
 
 /// A member that the kernel has removed comes back to Parapet, by the bitmap.
 fn back_to_us(stage: &Stage<'_>, kind: Kind) -> Result {
     stage.kernel_makes("leaves", (kind.level, kind.flags()), kind.names(), &[])?;
-    // It is there, and is no member.
+    // It is present, and no member.
     let server = stage.parapet.serve(kind.names(), &[])?;
     let mut slots = kind.names().to_vec();
     slots[1] = "-";
@@ -379,7 +379,7 @@ fn back_to_them(stage: &Stage<'_>, kind: Kind) -> Result {
 /// Bad blocks of the second member: the sector of its data, and how many.
 const BAD: [(u64, u64); 2] = [(4096, 16), (9000, 8)];
 
-/// What the kernel has listed is not read, and stays listed until it is written.
+/// Blocks listed by the kernel are not read, and stay listed until they are written.
 fn kernels_bad(stage: &Stage<'_>, kind: Kind) -> Result {
     let lines = BAD.map(|(sector, count)| format!("{sector} {count}")).join("\n");
     let more = [("bad", &*lines)];
@@ -409,7 +409,7 @@ fn kernels_bad(stage: &Stage<'_>, kind: Kind) -> Result {
         stage.kernel_takes("as_left", kind.names(), &more)
     };
     as_left(&left, "")?;
-    // A repair makes good what is listed, for as long as something else tells what it was.
+    // A repair restores listed blocks while redundancy has their content.
     let server = stage.parapet.serve(kind.names(), &[])?;
     server.order(&["scrub", "tank", "repair"])?;
     server.settle(true)?;
@@ -417,8 +417,8 @@ fn kernels_bad(stage: &Stage<'_>, kind: Kind) -> Result {
     as_left("", "yes")
 }
 
-/// A member is lost, and another one has bad blocks: what both had cannot be rebuilt. Both sides
-/// say so of the same blocks, and of no others.
+/// A member is lost, and another one has bad blocks: the rows of both cannot be rebuilt. Both sides
+/// report exactly these blocks.
 fn lost(stage: &Stage<'_>) -> Result {
     let lines = BAD.map(|(sector, count)| format!("{sector} {count}")).join("\n");
     stage.kernel_makes("bad", (RAID5.level, RAID5.flags()), RAID5.names(), &[("bad", &lines)])?;
@@ -444,7 +444,7 @@ fn lost(stage: &Stage<'_>) -> Result {
     let differs = differs.filter(|(_, (before, content))| before != content);
     let differs: Vec<usize> = differs.map(|(number, _)| number).collect();
     ensure(differs == lost, || format!("the kernel cannot read {differs:?}, we {lost:?}"))?;
-    // What is written anew is good. (The kernel would fail a write where two are bad.)
+    // A rewritten block is good. (The kernel would fail a write to two bad ones.)
     let server = stage.parapet.serve(&names, &[])?;
     server.fill("before")?;
     server.holds("before")?;
@@ -457,7 +457,7 @@ fn lost(stage: &Stage<'_>) -> Result {
     stage.kernel_takes("sound", &names, &[])
 }
 
-/// What Parapet has no use for is kept.
+/// Parapet preserves flags that it does not use.
 fn flags(stage: &Stage<'_>) -> Result {
     stage.kernel_makes("flags", (RAID1.level, RAID1.flags()), RAID1.names(), &[])?;
     let server = stage.parapet.serve(RAID1.names(), &[])?;

@@ -1,6 +1,5 @@
-//! On a machine with udev's rules for md, members that nobody has are the kernel's at once: whoever
-//! wants them for Parapet is told who has them, and how to keep them. All of it happens in the
-//! guest.
+//! On a machine with md's udev rules, unused members immediately belong to the kernel. Parapet then
+//! names the kernel's array, and how to keep the members. All of it happens in the guest.
 
 use crate::failure::Result;
 use crate::pattern;

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_misses_its_target_is_named() {
+    fn missed_targets_are_listed() {
         let mut release = release("0.1.0", 9.5);
         release["benches"]["parity"]["rows"][0]["target"] = json!(0.95);
         assert!(markdown(&release, None, None).contains("1 of 1 rows with a target meet it.\n"));

@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_lose_the_prefix_and_kinds_are_told_apart() {
+    fn names_lose_the_prefix_and_kinds_are_distinguished() {
         let text = r#"{"workspace_root":"/p","packages":[{"name":"parapet-io",
             "manifest_path":"/p/crates/io/Cargo.toml","dependencies":[
             {"name":"libc","kind":null},{"name":"parapet-layout","path":"/p/x","kind":"dev"}]}]}"#;

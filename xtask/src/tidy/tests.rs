@@ -34,7 +34,7 @@ fn package(name: &str, dependencies: &[(&str, bool, bool)]) -> Package {
 }
 
 #[test]
-fn a_violation_says_where_what_and_what_to_do() {
+fn a_violation_has_place_fault_and_remedy() {
     let violation = Violation::new("a/b.rs", 7, "it is wrong", "make it right");
     assert_eq!(violation.to_string(), "a/b.rs:7: it is wrong; make it right");
 }
@@ -200,7 +200,7 @@ fn decisions_have_numbers_of_their_own() {
 }
 
 #[test]
-fn modules_that_nobody_declares_are_dead() {
+fn undeclared_modules_are_dead() {
     let files = [(ROOT, "mod a;"), ("crates/io/src/a.rs", ""), ("crates/io/src/b.rs", "")];
     assert_eq!(places("modules", &files), ["crates/io/src/b.rs:1"]);
 }

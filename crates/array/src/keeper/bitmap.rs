@@ -50,7 +50,7 @@ impl Keeper {
                     self.home.engine.post.to_shard(shard, ToShard::Recorded { ticket });
                 }
                 Some(Asked::Quiet { shard }) => self.quiet(shard).await,
-                None => self.stirred.wait().await,
+                None => self.changed.wait().await,
             }
         }
     }
@@ -106,7 +106,7 @@ impl Keeper {
         }
         // A task of its own, so that requests for bits do not wait for flushes.
         self.regions.clearing.borrow_mut().extend(free);
-        self.stirred.raise();
+        self.changed.raise();
     }
 
     /// Clears the bits of released regions when flushes end.
@@ -114,7 +114,7 @@ impl Keeper {
         while !self.is_stopping() {
             let regions = self.regions.clearing.take();
             if regions.is_empty() {
-                self.stirred.wait().await;
+                self.changed.wait().await;
             } else {
                 self.clear(regions).await;
             }
@@ -128,10 +128,10 @@ impl Keeper {
         let Some(mark) = self.metadata.facts().bitmap_bytes else { return };
         // Members that are lost or about to be lost will need the bits.
         while !self.inbox.lost.borrow().is_empty() || self.changing.get() {
-            self.stirred.wait().await;
+            self.changed.wait().await;
         }
         let now = self.configuration();
-        let whole = Keeper::unwell(&now).is_empty() || broken(Broken::BitClearedDegraded);
+        let whole = Keeper::not_in_sync(&now).is_empty() || broken(Broken::BitClearedDegraded);
         if now.mode != Mode::ReadWrite || !whole {
             return;
         }

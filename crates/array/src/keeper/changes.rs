@@ -20,7 +20,7 @@ impl Keeper {
                 continue;
             }
             if self.record.overtaken.replace(false) {
-                self.note(EventKind::Broken, None, "somebody else has taken over this array");
+                self.note(EventKind::Broken, None, "another host has taken over this array");
                 self.change(|next| next.mode = Mode::Broken).await;
                 continue;
             }
@@ -30,7 +30,7 @@ impl Keeper {
                 self.answers.finish(ticket, result);
                 continue;
             }
-            self.stirred.wait().await;
+            self.changed.wait().await;
         }
     }
 
@@ -101,20 +101,20 @@ impl Keeper {
     /// Waits for the turn to change the membership.
     async fn begin_change(&self) {
         while self.changing.replace(true) && !broken(Broken::TwoChangesAtOnce) {
-            self.stirred.wait().await;
+            self.changed.wait().await;
         }
     }
 
     pub(super) fn end_change(&self) {
         self.changing.set(false);
-        self.stirred.raise();
+        self.changed.raise();
     }
 
     async fn change_now(&self, edit: impl FnOnce(&mut Configuration)) {
         self.inbox.still.borrow_mut().clear();
         self.home.engine.post.to_all(|| ToShard::Close);
         while self.inbox.still.borrow().len() < self.shards() {
-            self.stirred.wait().await;
+            self.changed.wait().await;
         }
         let mut next = self.configuration();
         edit(&mut next);
@@ -150,7 +150,7 @@ impl Keeper {
                     self.take_out_all(next, &failed);
                 }
                 Err(Undecided::Overtaken) => {
-                    self.note(EventKind::Broken, None, "somebody else has taken over this array");
+                    self.note(EventKind::Broken, None, "another host has taken over this array");
                     next.mode = Mode::Broken;
                 }
             }
@@ -195,7 +195,7 @@ impl Keeper {
             },
             _ => SlotAssignment::default(),
         };
-        if !self.geometry.survives(Keeper::unwell(next)) {
+        if !self.geometry.survives(Keeper::not_in_sync(next)) {
             next.mode = Mode::Broken;
         }
     }
@@ -343,10 +343,11 @@ impl Keeper {
                     };
                     return refuse(format!("failing {name} (slot {slot}) would lose data: {why}"));
                 }
-                let lost = Keeper::unwell(&now).union(SlotSet::only(slot));
+                let lost = Keeper::not_in_sync(&now).union(SlotSet::only(slot));
                 if !as_replacement && !self.geometry.survives(lost) {
                     return refuse(format!(
-                        "failing {name} (slot {slot}) would lose data: too many members are missing"
+                        "failing {name} (slot {slot}) would lose data: the array tolerates no \
+                         further failure"
                     ));
                 }
                 Ok(())
@@ -398,14 +399,14 @@ impl Keeper {
 
     /// Counts an assignment of a member to a slot.
     fn reassigned(&self) {
-        self.seatings.set(self.seatings.get() + 1);
+        self.assignments.set(self.assignments.get() + 1);
     }
 
     /// Marks the member of a slot as in sync, unless a member was assigned since the walk began.
-    pub(super) async fn rebuilt(&self, slot: Slot, id: MemberId, slot_order: u64) {
+    pub(super) async fn rebuilt(&self, slot: Slot, id: MemberId, assignments: u64) {
         self.change(|next| {
             let assignment = &mut next.slots[slot.index()];
-            if assignment.member == Some(id) && self.seatings.get() == slot_order {
+            if assignment.member == Some(id) && self.assignments.get() == assignments {
                 assignment.recovered = None;
             }
         })

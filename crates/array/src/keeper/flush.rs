@@ -46,7 +46,7 @@ impl Keeper {
         loop {
             asked.extend(self.inbox.flushing.borrow_mut().drain(..));
             if asked.is_empty() {
-                self.stirred.wait().await;
+                self.changed.wait().await;
                 continue;
             }
             let slots = asked.iter().map(|asked: &Asked| asked.slots);

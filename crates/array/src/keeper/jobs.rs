@@ -93,13 +93,13 @@ impl Keeper {
     pub(super) async fn mind_jobs(self: Rc<Self>) {
         while !self.is_stopping() {
             if self.configuration.borrow().mode != Mode::ReadWrite {
-                self.stirred.wait().await;
+                self.changed.wait().await;
             } else if self.assign_spare().await {
                 continue;
             } else if let Some(task) = self.next_task() {
                 self.labour(task).await;
             } else {
-                self.stirred.wait().await;
+                self.changed.wait().await;
             }
         }
     }
@@ -124,7 +124,7 @@ impl Keeper {
         if !self.sync.unsynced.borrow().is_empty() && self.can_resync(&now) {
             return Some((JobKind::Resync, Task::Resync));
         }
-        let whole = Keeper::unwell(&now).is_empty();
+        let whole = Keeper::not_in_sync(&now).is_empty();
         if whole
             && self.jobs.scrub.borrow().is_none()
             && !self.sync.unchecksummed.borrow().is_empty()
@@ -140,7 +140,7 @@ impl Keeper {
     /// agree even without the others: otherwise the next loss would change data that was read. The
     /// bits of missing members stay set.
     fn can_resync(&self, now: &Configuration) -> bool {
-        self.geometry.family() == Family::Mirror || Keeper::unwell(now).is_empty()
+        self.geometry.family() == Family::Mirror || Keeper::not_in_sync(now).is_empty()
     }
 
     /// True if the task resolves the present copies even when members are missing.
@@ -176,7 +176,7 @@ impl Keeper {
 
     /// Runs one job from beginning to end.
     async fn labour(&self, (kind, task): (JobKind, Task)) {
-        let (ranges, slot_order) = (self.ranges_of(task), self.seatings.get());
+        let (ranges, assignments) = (self.ranges_of(task), self.assignments.get());
         let started = self.clock.now();
         *self.jobs.job.borrow_mut() = Some(Job {
             kind,
@@ -189,9 +189,9 @@ impl Keeper {
             throttled: Duration::ZERO,
         });
         self.note(EventKind::JobStarted, None, describe(kind));
-        let walk = self.walk(task, &ranges, slot_order).await;
+        let walk = self.walk(task, &ranges, assignments).await;
         let finished = walk == Walk::Finished;
-        self.conclude(task, finished, slot_order).await;
+        self.conclude(task, finished, assignments).await;
         let job = self.jobs.job.borrow_mut().take().expect("set above, taken here only");
         if matches!(kind, JobKind::Check | JobKind::Repair) {
             *self.jobs.last_scrub.borrow_mut() = Some(ScrubResult {
@@ -205,7 +205,7 @@ impl Keeper {
         let text = self.outcome(&job, finished);
         let event = if finished { EventKind::JobFinished } else { EventKind::JobInterrupted };
         self.note(event, None, text);
-        self.stirred.raise();
+        self.changed.raise();
     }
 
     /// The text about the end of a job.
@@ -228,14 +228,14 @@ impl Keeper {
     }
 
     /// Applies the result of a walk.
-    async fn conclude(&self, task: Task, finished: bool, slot_order: u64) {
+    async fn conclude(&self, task: Task, finished: bool, assignments: u64) {
         match task {
             Task::Rebuild(slots) if finished => {
                 for slot in slots.iter() {
                     let member = self.configuration.borrow().slots[slot.index()].member;
                     if let Some(id) = member {
                         self.sync.partial.borrow_mut().remove(&id);
-                        self.rebuilt(slot, id, slot_order).await;
+                        self.rebuilt(slot, id, assignments).await;
                         if self.configuration.borrow().in_sync().contains(slot) {
                             let text = format!("slot {slot} is whole");
                             self.note(EventKind::SpareActive, Some(id), text);
@@ -263,7 +263,7 @@ impl Keeper {
                     // After a crash the next write may be far off. Until then another crash must
                     // not resync everything again.
                     self.inbox.marking.borrow_mut().push_back(Asked::Quiet { shard: None });
-                    self.stirred.raise();
+                    self.changed.raise();
                 }
             }
             _ => {}
@@ -271,7 +271,7 @@ impl Keeper {
     }
 
     /// Walks over `ranges` in units, a few at a time.
-    async fn walk(&self, task: Task, ranges: &RangeSet, slot_order: u64) -> Walk {
+    async fn walk(&self, task: Task, ranges: &RangeSet, assignments: u64) -> Walk {
         let step = self.home.engine.job_border();
         let (stripe, region) = (self.geometry.stripe_bytes(), self.geometry.region_bytes());
         let region = if broken(Broken::JobsCrossRegions) { u64::MAX / 2 } else { region };
@@ -279,7 +279,7 @@ impl Keeper {
         let mut flights: VecDeque<InFlight> = VecDeque::new();
         let (mut next, mut recorded) = (0, 0);
         loop {
-            let intact = self.goes_on(task) && self.seatings.get() == slot_order;
+            let intact = self.goes_on(task) && self.assignments.get() == assignments;
             while intact && flights.len() < self.bounds.job_units {
                 let Some(range) = ranges.next(next) else { break };
                 // Whole stripes, up to the next border of a unit or region: the work of one shard.
@@ -296,7 +296,7 @@ impl Keeper {
             };
             let (result, report) = flight.answer.await;
             // Work done for one member does not count for a later member of its slot.
-            if result.is_err() || self.seatings.get() != slot_order {
+            if result.is_err() || self.assignments.get() != assignments {
                 // The walk ends only after all of its units, because they hold locks.
                 for flight in flights {
                     let _ = flight.answer.await;
@@ -340,7 +340,9 @@ impl Keeper {
             }
             Task::Copy(slot) => now.slots[slot.index()].replacement.is_some(),
             Task::Resync => self.can_resync(&now),
-            Task::Checksum => Keeper::unwell(&now).is_empty() && self.jobs.scrub.borrow().is_none(),
+            Task::Checksum => {
+                Keeper::not_in_sync(&now).is_empty() && self.jobs.scrub.borrow().is_none()
+            }
             // A lost member cannot be compared, and a spare must not wait for the end of the scrub.
             Task::Check | Task::Repair => !self.scrub_cancelled() && !self.scrub_degraded(),
         }
@@ -395,11 +397,11 @@ impl Keeper {
                 }
                 Task::Resync if self.can_resync(&now) => self.synced(start..end),
                 // A repair of a degraded array compares nothing.
-                Task::Repair if Keeper::unwell(&now).is_empty() => self.synced(start..end),
+                Task::Repair if Keeper::not_in_sync(&now).is_empty() => self.synced(start..end),
                 Task::Resync | Task::Repair | Task::Check | Task::Checksum => {}
             }
             let compares = !matches!(task, Task::Rebuild(_) | Task::Copy(_));
-            if compares && (Keeper::unwell(&now).is_empty() || self.alone(task)) {
+            if compares && (Keeper::not_in_sync(&now).is_empty() || self.alone(task)) {
                 self.sync.unchecksummed.borrow_mut().remove(start..end);
             }
             for (slot, replacement) in tell {

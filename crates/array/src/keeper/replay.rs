@@ -69,7 +69,7 @@ impl Mending {
 
 impl Keeper {
     /// Records which members are left out, replays every torn row, and lets the shards begin.
-    pub(super) async fn settle(&self, torn_rows: Vec<TornRow>) {
+    pub(super) async fn replay(&self, torn_rows: Vec<TornRow>) {
         let turn = self.record.deciding.adopt();
         let mut configuration = self.configuration();
         if self.crash.record_first {

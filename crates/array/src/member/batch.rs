@@ -418,7 +418,7 @@ impl MemberOp {
     }
 
     fn end(&mut self, done: Done) {
-        self.settle();
+        self.end_load();
         if self.is_write && !broken(Broken::FlushCoversFlying) {
             // Set at the end, not at the start: a flush sent in between does not cover the write.
             self.member.unflushed.set(true);
@@ -433,7 +433,7 @@ impl MemberOp {
     }
 
     /// Counts one operation less in flight.
-    fn settle(&self) {
+    fn end_load(&self) {
         self.member.busy.set(self.member.busy.get() - 1);
     }
 
@@ -449,7 +449,7 @@ impl MemberOp {
 
     /// Handles a passed deadline.
     fn overdue(&self, deadline: Duration) -> io::Error {
-        self.settle();
+        self.end_load();
         self.member.unflushed.set(true);
         self.member.counters().timeouts.add(1);
         let what = format!("{}: no answer within {} s", self.member.name, deadline.as_secs_f32());

@@ -541,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_right_to_a_quarter_and_forget_what_was_long_ago() {
+    fn quantiles_are_right_to_a_quarter_and_forget_old_answers() {
         let histogram = Histogram::default();
         (0..15).for_each(|_| histogram.add(100_000));
         assert_eq!(histogram.quantile(50), None, "too few");
@@ -637,7 +637,7 @@ mod tests {
     }
 
     #[test]
-    fn all_are_slow_together_and_nobody_is_blamed() {
+    fn members_that_are_slow_together_are_not_marked_slow() {
         let latencies = latencies(4);
         latencies.iter().for_each(|latency_stats| feed(latency_stats, 64, 100));
         assess_all(&latencies, true);
@@ -687,7 +687,7 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn nobody_is_overdue_for_time_that_the_sweep_itself_was_late() {
+    fn no_request_is_overdue_because_of_a_late_sweep() {
         let (watch, start) = (Watch::default(), Time(0));
         let waiting = watch.begin(start, None, Waker::noop().clone());
         // Frozen for 100 seconds, a second after it began.
@@ -702,7 +702,7 @@ mod tests {
     }
 
     #[test]
-    fn who_begins_while_a_sweep_is_late_loses_nothing_by_it() {
+    fn a_request_that_begins_during_a_late_sweep_keeps_its_deadline() {
         let (watch, start) = (Watch::default(), Time(0));
         let waiting = watch.begin(start + 3 * SECOND, None, Waker::noop().clone());
         watch.sweep(start + SECOND, start + 4 * SECOND, 2 * SECOND);
@@ -715,7 +715,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_due_is_woken_once() {
+    fn a_due_request_is_woken_once() {
         let (watch, start) = (Watch::default(), Time(0));
         let first = watch.begin(start, Some(start + 2 * SECOND), Waker::noop().clone());
         let second = watch.begin(start, Some(start + SECOND), Waker::noop().clone());

@@ -72,7 +72,7 @@ impl Late {
 
 impl Orphan {
     /// Counts one operation less in its member's load.
-    pub(crate) fn settle(&self) {
+    pub(crate) fn end_load(&self) {
         if !self.missed {
             self.member.busy.set(self.member.busy.get() - 1);
         }

@@ -108,7 +108,7 @@ pub(crate) struct ChecksumTable {
     running: Cell<bool>,
     changed: Signal,
     /// Raised when pages should be written, and at the end.
-    pub(crate) crowded: Signal,
+    pub(crate) pressure: Signal,
     list: RefCell<Vec<Rc<Page>>>,
     /// Damaged entries were corrected, and no bitmap bit covers that.
     pub(crate) mended: Cell<bool>,
@@ -151,7 +151,7 @@ impl ChecksumTable {
             ended: Cell::new(0),
             running: Cell::new(false),
             changed: Signal::new(),
-            crowded: Signal::new(),
+            pressure: Signal::new(),
             list: RefCell::default(),
             mended: Cell::new(false),
         }
@@ -246,7 +246,7 @@ impl ChecksumTable {
     }
 
     /// True if so many pages are dirty that they should be written now.
-    pub(crate) fn is_crowded(&self) -> bool {
+    pub(crate) fn has_pressure(&self) -> bool {
         self.dirty.get() > self.most / 2
     }
 
@@ -496,14 +496,14 @@ impl Engine {
         let mut scratch = Scratch::default();
         while !self.is_stopping() {
             let mended = checksums.mended.take();
-            if checksums.is_crowded() || mended {
+            if checksums.has_pressure() || mended {
                 // Failures are reported: the next round runs without the failed members.
                 let _ = RowOp::new(&self, &mut scratch, self.background()).write_checksums().await;
                 if mended {
                     let _ = self.make_durable().await;
                 }
             } else {
-                checksums.crowded.wait().await;
+                checksums.pressure.wait().await;
             }
         }
     }

@@ -62,9 +62,9 @@ pub(crate) struct Log {
     /// For each unit: its batch, or the members that failed to write it.
     answers: Completions<Logged>,
     /// Raised for the writer.
-    stirred: Signal,
+    wake_writer: Signal,
     /// Raised for the retirer.
-    crowded: Signal,
+    wake_retirer: Signal,
     /// Raised when there may be room, or a row may be durable.
     freed: Signal,
     /// Units that wait for room or for a durable row.
@@ -123,10 +123,10 @@ impl Drop for Entry<'_> {
         }
         let awaited = matches!(*space, Space::Round(_));
         drop(space);
-        self.log.look_again();
+        self.log.recheck();
         if awaited {
             // The others of the round need not wait for this unit any longer.
-            self.log.stirred.raise();
+            self.log.wake_writer.raise();
         }
     }
 }
@@ -158,8 +158,8 @@ impl Log {
             touched: RefCell::new(Touched::default()),
             next: RefCell::new(Gathering::new(geometry.slots())),
             answers: Completions::new(),
-            stirred: Signal::new(),
-            crowded: Signal::new(),
+            wake_writer: Signal::new(),
+            wake_retirer: Signal::new(),
             freed: Signal::new(),
             waiting: Cell::new(0),
             short: Cell::new(0),
@@ -168,13 +168,13 @@ impl Log {
     }
 
     /// Wakes units that wait for room or rows, after any change in the log or the membership.
-    pub(crate) fn look_again(&self) {
+    pub(crate) fn recheck(&self) {
         if self.waiting.get() > 0 {
             self.freed.raise();
-            self.crowded.raise();
-            self.stirred.raise();
+            self.wake_retirer.raise();
+            self.wake_writer.raise();
         } else if self.space.borrow().is_filling() {
-            self.crowded.raise();
+            self.wake_retirer.raise();
         }
     }
 
@@ -182,14 +182,14 @@ impl Log {
     /// written.
     pub(crate) fn gate_closes(&self) {
         if matches!(*self.space.borrow(), Space::Round(_)) {
-            self.stirred.raise();
+            self.wake_writer.raise();
         }
     }
 
     /// Wakes the log's tasks when the shard stops.
     pub(crate) fn end(&self) {
-        self.crowded.raise();
-        self.stirred.raise();
+        self.wake_retirer.raise();
+        self.wake_writer.raise();
     }
 
     /// A flush of all members begins; gives its number.
@@ -200,7 +200,7 @@ impl Log {
     /// This flush has succeeded.
     pub(crate) fn flushed(&self, number: u64) {
         self.space.borrow_mut().flushed(number);
-        self.look_again();
+        self.recheck();
     }
 
     /// The writing of all checksums changed so far begins; returns its number.
@@ -211,7 +211,7 @@ impl Log {
     /// These checksums are on the members: later flushes make them durable.
     pub(crate) fn checksums_written(&self, number: u64) {
         self.space.borrow_mut().checksums_written(number);
-        self.look_again();
+        self.recheck();
     }
 
     /// The size limit for records of rows written together: two such groups fit into the zone.
@@ -356,8 +356,8 @@ impl Engine {
             }
             let freed = log.freed.wait();
             let _waiting = Waiting::new(log, !conflict);
-            log.crowded.raise();
-            log.stirred.raise();
+            log.wake_retirer.raise();
+            log.wake_writer.raise();
             freed.await;
         };
         Ok(Entry {
@@ -388,13 +388,13 @@ impl Engine {
                         .is_ok();
                 if self.make_durable().await.is_ok() && checksummed {
                     log.freed.raise();
-                    log.stirred.raise();
+                    log.wake_writer.raise();
                     continue;
                 }
                 // The array has failed: waiting units wake and get the error.
                 log.freed.raise();
             }
-            log.crowded.wait().await;
+            log.wake_retirer.wait().await;
         }
     }
 }
@@ -440,9 +440,9 @@ impl Engine {
         while !self.is_stopping() {
             if log.is_due(self.gate.is_closed()) {
                 self.write_batch(log, &mut desk).await;
-                log.look_again();
+                log.recheck();
             } else {
-                log.stirred.wait().await;
+                log.wake_writer.wait().await;
             }
         }
     }

@@ -160,7 +160,7 @@ impl Barrier {
     /// Closes the barrier: no unit can enter.
     pub(crate) fn close(&self) {
         self.closed.set(true);
-        self.settle();
+        self.wake_closer();
     }
 
     /// True if the barrier is closed.
@@ -198,7 +198,7 @@ impl Barrier {
         self.opened.raise();
     }
 
-    fn settle(&self) {
+    fn wake_closer(&self) {
         if self.is_still()
             && let Some(waker) = self.closer.borrow_mut().take()
         {
@@ -213,7 +213,7 @@ impl Inside<'_> {
         while !until() {
             let opened = self.gate.opened.wait();
             self.gate.parked.set(self.gate.parked.get() + 1);
-            self.gate.settle();
+            self.gate.wake_closer();
             opened.await;
         }
     }
@@ -222,7 +222,7 @@ impl Inside<'_> {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         self.gate.inside.set(self.gate.inside.get() - 1);
-        self.gate.settle();
+        self.gate.wake_closer();
     }
 }
 

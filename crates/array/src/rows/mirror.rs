@@ -224,7 +224,7 @@ impl RowOp<'_> {
         let lens = self.engine.stretches(offset, len).map(|(_, part, _)| part);
         split_parts(&mut self.work.parts, bufs, lens, |tag, number, begin, buf| {
             let place = chosen[number];
-            let member = view.member(place.slot).expect("what is chosen has a member");
+            let member = view.member(place.slot).expect("a chosen slot has a member");
             let at = place.member_offset + begin;
             batch.read(member, place.slot, at, buf, tag, self.opts.op_bytes);
         });
@@ -338,7 +338,7 @@ impl RowOp<'_> {
             let Some(place) = place else {
                 return Err(self.engine.copies_lost(at, places));
             };
-            let member = view.member(place.slot).expect("what is readable has a member");
+            let member = view.member(place.slot).expect("a readable slot has a member");
             if !self.want_place(member, &place, part).await {
                 self.lose(&view).await?;
                 continue;

@@ -40,7 +40,7 @@ impl Engine {
     fn has_ended(&self, orphan: &mut Orphan, cx: &mut Context<'_>) -> bool {
         let Poll::Ready(done) = Pin::new(&mut orphan.answer).poll(cx) else { return false };
         let member = &orphan.member;
-        orphan.settle();
+        orphan.end_load();
         if orphan.writes {
             member.counters().late_writes.sub(1);
         }
@@ -70,7 +70,7 @@ impl Engine {
             let lost = now - orphan.since.max(due);
             orphan.since = orphan.since + lost;
             if now - orphan.since >= deadline {
-                orphan.settle();
+                orphan.end_load();
                 orphan.missed = true;
                 overdue.push(Rc::clone(&orphan.member));
             }

@@ -111,7 +111,7 @@ impl RowOp<'_> {
         for (slot, at, part, _) in self.engine.each_chunk(offset, len) {
             let first = self.work.parts.len();
             take_part(&mut self.work.parts, &mut from, &mut rest, part);
-            let member = view.member(slot).expect("what is readable has a member");
+            let member = view.member(slot).expect("a readable slot has a member");
             let mut at = at;
             for tag in first..self.work.parts.len() {
                 let buf = self.work.parts[tag].take().expect("cut just now");

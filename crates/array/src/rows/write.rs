@@ -1,8 +1,7 @@
 //! Writing: executes the plan of each row.
 //!
 //! ```text
-//!         ┌─ plan ─┐   ┌─ read old bytes ──┐   ┌─ compute P′ Q′ ─┐   ┌ write d′ P′ Q′ ┐
-//!  rows ─▶│ table  │──▶│ (nothing if full) │──▶│ absolute bytes  │──▶│ all at once    │─▶ done
+//!          ┌─ plan ─┐   ┌─ read old bytes ──┐   ┌─ compute P′ Q′ ─┐   ┌ write d′ P′ Q′ ┐
 //!   rows ─▶│ table  │──▶│ (nothing if full) │──▶│ absolute bytes  │──▶│ all at once    │─▶ done
 //!          └───▲────┘   └─────────┬─────────┘   └─────────────────┘   └───────┬────────┘
 //!              └── plan again ◀───┘ a read failed                             │ a write failed
@@ -95,13 +94,13 @@ impl<'a> Fresh<'a> {
 }
 
 /// The outcome of writing rows.
-enum Gone {
+enum Written {
     /// They are written.
-    Out,
+    Done,
     /// Their records do not fit into the log with the remaining members.
-    TooLong,
+    LogTooSmall,
     /// Some were split and must be written one by one.
-    Apart,
+    Split,
     /// Nothing was written: some rows must first discard parity that is still trusted.
     ParityTrusted,
 }
@@ -145,18 +144,18 @@ impl RowOp<'_> {
                 self.work.rows = part;
             }
             match self.write_rows(fresh).await? {
-                Gone::Out => {}
+                Written::Done => {}
                 // A member was lost since the rows were divided: its data must be logged, too.
-                Gone::TooLong => {
+                Written::LogTooSmall => {
                     let rows = std::mem::take(&mut self.work.rows);
                     todo.extend(self.engine.parts_to_log(&rows).unwrap_or_else(|| vec![rows]));
                 }
-                Gone::ParityTrusted => {
+                Written::ParityTrusted => {
                     self.engine.discard_parity(&mut self.work.rows).await;
                     todo.push(std::mem::take(&mut self.work.rows));
                 }
                 // One by one, so that one failed read does not fail the other rows.
-                Gone::Apart => todo.extend(self.work.rows.drain(..).map(|row| vec![row])),
+                Written::Split => todo.extend(self.work.rows.drain(..).map(|row| vec![row])),
             }
             if todo.is_empty() {
                 break;
@@ -166,12 +165,12 @@ impl RowOp<'_> {
     }
 
     /// Writes the rows in `work.rows`, or reports why nothing was written.
-    async fn write_rows(&mut self, fresh: Fresh<'_>) -> Result<Gone> {
+    async fn write_rows(&mut self, fresh: Fresh<'_>) -> Result<Written> {
         let _memory = self.engine.memory_for_rows(&self.work.rows).await;
         let (inside, view, entry) = loop {
             let present = self.engine.view().present;
             if !self.engine.fits_log(&self.work.rows, present) {
-                return Ok(Gone::TooLong);
+                return Ok(Written::LogTooSmall);
             }
             let entry = self.engine.admit(&self.work.rows, present).await?;
             let inside = self.engine.gate.enter().await;
@@ -213,12 +212,12 @@ impl RowOp<'_> {
             op.engine.resolve_rows(&op.work.rows);
             entry.inspect(|entry| entry.whole(op.engine.is_volatile()));
         }
-        result.map(|()| Gone::Out)
+        result.map(|()| Written::Done)
     }
 
     /// Plans the rows and reads what the plans ask for, until all of it is there. Otherwise returns
     /// what must happen first.
-    async fn prepare(&mut self) -> Result<std::result::Result<std::rc::Rc<View>, Gone>> {
+    async fn prepare(&mut self) -> Result<std::result::Result<std::rc::Rc<View>, Written>> {
         let mut corrected = false;
         loop {
             let view = self.engine.view();
@@ -228,12 +227,12 @@ impl RowOp<'_> {
                 false => self.engine.plan_without_parity(&view, &mut self.work.rows),
             };
             if self.engine.take_apart(&view, &mut self.work.rows) {
-                return Ok(Err(Gone::Apart));
+                return Ok(Err(Written::Split));
             }
             if self.engine.setup.parity
                 && self.work.rows.iter().any(|row| self.engine.is_trusted(&view, row))
             {
-                return Ok(Err(Gone::ParityTrusted));
+                return Ok(Err(Written::ParityTrusted));
             }
             planned?;
             if self.read_for_rows(&view).await {
@@ -273,7 +272,7 @@ impl RowOp<'_> {
             let plan = row.plan.expect("rows are planned before they are read");
             for slot in plan.read.iter() {
                 let buf = self.engine.pool.take(row.row.len() as usize);
-                let member = view.member(slot).expect("what is readable has a member");
+                let member = view.member(slot).expect("a readable slot has a member");
                 let tag = self.work.pieces.len() as u32;
                 self.work.batch.read(member, slot, row.at(), buf, tag, self.opts.op_bytes);
                 self.work.pieces.push(Piece { slot, buf: None, failed: false });

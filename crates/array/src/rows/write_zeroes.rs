@@ -204,7 +204,7 @@ impl RowOp<'_> {
         for (_, member) in op.engine.view().members() {
             op.work.healed |= op.engine.heal(member, sync.start, sync.end - sync.start);
         }
-        op.engine.settle(sync.clone());
+        op.engine.mark_resolved(sync.clone());
         let slots =
             geometry.all_slots().iter().map(|slot| (slot, sync.start, sync.end - sync.start));
         op.checksum_zeros(slots).await?;
@@ -411,7 +411,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_map_tells_parts_of_what_it_learned() {
+    fn a_member_map_returns_parts_of_its_extents() {
         let mut map = MemberMap::default();
         map.want(100, 100);
         let hole = Extent { len: 50, kind: ExtentKind::Hole };

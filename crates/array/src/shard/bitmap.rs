@@ -122,7 +122,7 @@ impl HeldRegions {
     }
 
     /// Reports to the keeper that the shard is quiet, if no write came for `delay`.
-    pub(crate) fn settle(&self, now: Time, delay: Duration) {
+    pub(crate) fn report_quiet(&self, now: Time, delay: Duration) {
         if self.may_resolve(now, delay) {
             self.awake.set(false);
             self.intent.quiet();

@@ -67,7 +67,7 @@ pub(crate) struct Cache {
     /// Raised when a write-out has ended, and when [`Shard::is_held`] may give another answer.
     changed: Signal,
     /// Raised when a write is held, or waits.
-    stirred: Signal,
+    arrived: Signal,
 }
 
 /// A frozen block on its way to the members.
@@ -87,7 +87,7 @@ impl Cache {
             shut: Cell::new(0),
             early: Cell::new(0),
             changed: Signal::new(),
-            stirred: Signal::new(),
+            arrived: Signal::new(),
         }
     }
 
@@ -104,9 +104,9 @@ impl Cache {
     }
 
     /// Wakes the cache's tasks after a change that may affect what it accepts.
-    pub(crate) fn look_again(&self) {
+    pub(crate) fn recheck(&self) {
         self.changed.raise();
-        self.stirred.raise();
+        self.arrived.raise();
     }
 
     /// The error of the first failed write-out, if any.
@@ -150,7 +150,7 @@ impl Shard {
             self.keep(unit, memory);
         } else {
             self.cache.waiting.borrow_mut().push_back(unit);
-            self.cache.stirred.raise();
+            self.cache.arrived.raise();
             self.make_room();
         }
         None
@@ -195,7 +195,7 @@ impl Shard {
         }
         self.tell_cached();
         self.finish(unit, Gain::Nothing, Ok(()));
-        self.cache.stirred.raise();
+        self.cache.arrived.raise();
         self.make_room();
     }
 
@@ -219,7 +219,7 @@ impl Shard {
         while !self.engine.is_stopping() {
             let first = self.cache.waiting.borrow().front().map(|unit| memory_of(unit.len));
             let Some(need) = first else {
-                self.cache.stirred.wait().await;
+                self.cache.arrived.wait().await;
                 continue;
             };
             let memory = self.room_for_first(need).await;
@@ -305,7 +305,7 @@ impl Shard {
         let clock = Rc::clone(&self.engine.setup.clock);
         while !self.engine.is_stopping() {
             let Some((span, since)) = self.oldest_held() else {
-                self.cache.stirred.wait().await;
+                self.cache.arrived.wait().await;
                 continue;
             };
             let due = since + self.engine.setup.bounds.cache_linger;
@@ -351,7 +351,7 @@ impl Shard {
             cache.failed.borrow_mut().get_or_insert(error);
         }
         self.tell_cached();
-        cache.look_again();
+        cache.recheck();
         self.make_room();
     }
 

@@ -227,13 +227,13 @@ pub(crate) struct Post {
     mailbox: Rc<dyn Mailbox<Message>>,
     outgoing: RefCell<Vec<Vec<Message>>>,
     waiting: Cell<bool>,
-    stirred: Signal,
+    sent: Signal,
 }
 
 impl Post {
     pub(crate) fn new(mailbox: Rc<dyn Mailbox<Message>>, shards: usize) -> Post {
         let outgoing = RefCell::new((0..shards).map(|_| Vec::new()).collect());
-        Post { mailbox, outgoing, waiting: Cell::new(false), stirred: Signal::new() }
+        Post { mailbox, outgoing, waiting: Cell::new(false), sent: Signal::new() }
     }
 
     /// The shard's own address.
@@ -260,7 +260,7 @@ impl Post {
     fn send(&self, to: usize, message: Message) {
         self.outgoing.borrow_mut()[to].push(message);
         if !self.waiting.replace(true) {
-            self.stirred.raise();
+            self.sent.raise();
         }
     }
 
@@ -278,7 +278,7 @@ impl Post {
     pub(crate) async fn deliver(&self) {
         loop {
             while !self.waiting.get() {
-                self.stirred.wait().await;
+                self.sent.wait().await;
             }
             self.flush();
         }
@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_handed_over_in_order_and_in_batches() {
+    fn messages_are_delivered_in_order_and_in_batches() {
         let mailboxes = io::mailbox::local(2);
         let mut mailboxes = mailboxes.into_iter().map(|m| Rc::new(m) as Rc<dyn Mailbox<Message>>);
         let here = Post::new(mailboxes.next().expect("there are two"), 2);

@@ -523,7 +523,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_merged_is_taken_apart_again() {
+    fn merged_writes_are_split_again() {
         let (pool, mut queue) = (Pool::new(0), Queue::default());
         for (number, (offset, len)) in [(0, 16), (16, 8), (24, 32)].into_iter().enumerate() {
             queue.push(write(&pool, number as u32, offset, len));
@@ -540,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_does_not_overtake_one_that_it_overlaps() {
+    fn overlapping_writes_keep_their_order() {
         let (pool, mut queue) = (Pool::new(0), Queue::default());
         queue.push(write(&pool, 0, 0, 4));
         queue.push(write(&pool, 1, 2, 4));
@@ -549,7 +549,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_deep_stream_is_held_for_what_continues_it() {
+    fn the_end_of_a_deep_stream_waits_for_its_continuation() {
         let (pool, mut queue) = (Pool::new(0), Queue::default());
         let take = |queue: &mut Queue, alone| {
             let unit = queue.pop(64)?;

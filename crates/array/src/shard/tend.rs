@@ -48,8 +48,8 @@ impl Shard {
                 let view = View::new(&configuration, |id| self.member(id));
                 *self.engine.view.borrow_mut() = Rc::new(view);
                 self.engine.gate.open();
-                self.cache.look_again();
-                self.engine.log.as_ref().inspect(|log| log.look_again());
+                self.cache.recheck();
+                self.engine.log.as_ref().inspect(|log| log.recheck());
             }
             ToShard::Marked { ticket, granted } => {
                 self.marking.waiting.finish(Ticket::from_bits(ticket), granted);
@@ -135,7 +135,7 @@ impl Shard {
         let mut scratch = Scratch::default();
         while !self.engine.stopping.get() {
             if !self.regions.is_busy() {
-                self.stirred.wait().await;
+                self.bits_changed.wait().await;
             }
             let clock = &self.engine.setup.clock;
             clock.sleep_until(clock.now() + span).await;
@@ -155,7 +155,7 @@ impl Shard {
             // A write may have ended while the checksums of other writes were written.
             let checksummed = !self.engine.checksums.as_ref().is_some_and(ChecksumTable::is_dirty);
             if checksummed || broken(Broken::CleanUnsummed) {
-                self.regions.settle(now, bounds.clean_delay);
+                self.regions.report_quiet(now, bounds.clean_delay);
             }
             let idle = self.regions.idle(now, bounds.region_linger);
             let skips = broken(Broken::BitClearedUnflushed);
@@ -209,11 +209,11 @@ impl Shard {
     /// Makes the shard's tasks end once the queue is empty.
     pub(crate) fn stop(&self) {
         self.engine.stopping.set(true);
-        self.stirred.raise();
+        self.bits_changed.raise();
         self.engine.late.wake();
-        self.cache.look_again();
+        self.cache.recheck();
         self.engine.log.as_ref().inspect(|log| log.end());
-        self.engine.checksums.as_ref().inspect(|checksums| checksums.crowded.raise());
+        self.engine.checksums.as_ref().inspect(|checksums| checksums.pressure.raise());
         for worker in self.idle.borrow_mut().drain(..) {
             worker.wake();
         }

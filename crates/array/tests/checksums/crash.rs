@@ -18,7 +18,7 @@ use crate::{
 };
 
 #[test]
-fn what_was_cut_by_a_crash_is_old_or_new_and_has_its_sum() {
+fn a_block_torn_by_a_crash_is_old_or_new_and_has_its_checksum() {
     for (level, members) in LEVELS {
         for hung in 0..members {
             let (world, array) = filled(level, members);
@@ -60,7 +60,7 @@ fn start_without(world: &World, absent: usize) -> Array {
 
 /// After the process has died, no written block is an error, whichever member is missing. Without
 /// redundancy, a checksum older than its block would cost the block.
-fn is_all_there_whoever_is_missing(world: &World, right: &[u8], what: &str) {
+fn is_complete_whichever_member_is_missing(world: &World, right: &[u8], what: &str) {
     let before: Vec<Vec<u8>> = world.disks.iter().map(|disk| contents(disk)).collect();
     for absent in 0..world.disks.len() {
         let array = start_without(world, absent);
@@ -74,7 +74,7 @@ fn is_all_there_whoever_is_missing(world: &World, right: &[u8], what: &str) {
 }
 
 #[test]
-fn what_is_rebuilt_has_its_checksums_once_it_counts() {
+fn rebuilt_blocks_have_checksums_once_they_are_in_sync() {
     for (level, members) in LEVELS {
         let (mut world, array) = filled(level, members);
         pause(&world, &array);
@@ -88,7 +88,7 @@ fn what_is_rebuilt_has_its_checksums_once_it_counts() {
         });
         drop(array);
         world.disks[1] = spare;
-        is_all_there_whoever_is_missing(&world, &pattern(0, LEN, 1), &format!("{level}"));
+        is_complete_whichever_member_is_missing(&world, &pattern(0, LEN, 1), &format!("{level}"));
     }
 }
 
@@ -102,7 +102,7 @@ fn a_clean_member_has_all_checksums() {
         drop(array);
         let mut right = pattern(0, LEN, 1);
         right[..2 * CHUNK as usize].copy_from_slice(&pattern(0, 2 * CHUNK as usize, 2));
-        is_all_there_whoever_is_missing(&world, &right, &format!("{level}"));
+        is_complete_whichever_member_is_missing(&world, &right, &format!("{level}"));
     }
 }
 
@@ -168,12 +168,12 @@ fn rot_beside_a_cut_write(table_is_ahead: bool) {
 }
 
 #[test]
-fn what_was_being_written_is_not_wrong_by_its_old_entry() {
+fn an_interrupted_write_is_not_wrong_by_its_old_entry() {
     rot_beside_a_cut_write(false);
 }
 
 #[test]
-fn what_was_being_written_is_not_wrong_by_its_new_entry() {
+fn an_interrupted_write_is_not_wrong_by_its_new_entry() {
     rot_beside_a_cut_write(true);
 }
 

@@ -39,7 +39,7 @@ fn a_scrub_does_not_forget_the_sum_of_a_block_that_no_copy_has() {
 /// there are no checksums. A crash interrupts a write to one of its blocks: another, unwritten one
 /// must stay as it is.
 #[test]
-fn a_block_without_a_sum_that_nobody_wrote_is_not_taken_for_a_wrong_one() {
+fn an_unwritten_block_without_a_checksum_is_not_wrong() {
     let world = World::new(5, 8 << 20);
     let layout = Layout::default_for(Level::Raid5, 5);
     world.create(&NewArray {

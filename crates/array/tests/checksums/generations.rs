@@ -90,7 +90,7 @@ fn loses_block_and_entry(level: Level, members: usize, slot: usize, before: Befo
 }
 
 #[test]
-fn who_has_lost_block_and_entry_is_told_by_generations() {
+fn generations_identify_a_member_that_lost_block_and_entry() {
     for (level, members) in LEVELS {
         for slot in 0..members {
             loses_block_and_entry(level, members, slot, Before::Nothing);
@@ -100,7 +100,7 @@ fn who_has_lost_block_and_entry_is_told_by_generations() {
 
 /// Checked reads never return old data of a member, on any level.
 #[test]
-fn a_checked_read_sees_who_has_lost_block_and_entry() {
+fn a_checked_read_detects_a_lost_block_and_entry() {
     for (level, members) in [(Level::Raid1, 2)].into_iter().chain(LEVELS) {
         for slot in 0..members {
             let (mut world, array) = filled(level, members);
@@ -153,7 +153,7 @@ fn generations_go_together_after_a_rebuild_and_a_crash() {
 }
 
 #[test]
-fn a_torn_block_whose_entry_was_lost_is_what_its_row_says() {
+fn a_torn_block_with_a_lost_entry_is_recovered_from_its_row() {
     for (level, members) in LEVELS {
         for slot in 0..members {
             let (world, array) = filled(level, members);
@@ -204,7 +204,7 @@ fn parity_in_the_past(level: Level, members: usize) -> (World, usize, usize) {
 /// chunk, is unreadable. The block recovered from parity does not match its own entry, so it is
 /// neither returned nor written.
 #[test]
-fn what_is_recovered_fits_its_own_entry() {
+fn a_recovered_block_matches_its_own_entry() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4), (Level::Raid35, 3)] {
         for unreadable in [0, 1] {
             let (world, holder, _) = parity_in_the_past(level, members);
@@ -232,7 +232,7 @@ fn what_is_recovered_fits_its_own_entry() {
 
 /// The same for a readable block on a member so slow that the block is computed.
 #[test]
-fn what_is_computed_for_a_slow_member_fits_its_entry() {
+fn a_block_computed_for_a_slow_member_matches_its_entry() {
     for (level, members) in [(Level::Raid4, 4), (Level::Raid5, 4)] {
         let (world, holder, parity) = parity_in_the_past(level, members);
         let array = world.start();
@@ -248,9 +248,9 @@ fn what_is_computed_for_a_slow_member_fits_its_entry() {
     }
 }
 
-/// Like `what_is_recovered_fits_its_own_entry`, with a right Q.
+/// Like `a_recovered_block_matches_its_own_entry`, with a right Q.
 #[test]
-fn what_p_contradicts_is_recovered_from_q() {
+fn a_block_that_contradicts_p_is_recovered_from_q() {
     for scrub in [false, true] {
         let (world, _, _) = parity_in_the_past(Level::Raid6, 5);
         let array = world.start();
@@ -271,7 +271,7 @@ fn what_p_contradicts_is_recovered_from_q() {
 /// One sector of a row is disputed when checksums are switched on. A later verdict by generations
 /// about another block of that row is right, or there is none.
 #[test]
-fn beside_a_disputed_block_nobody_is_named_wrongly() {
+fn beside_a_disputed_block_no_member_is_identified_wrongly() {
     for lost in [44, 1, 2, 3] {
         let mut world = World::new(4, 8 << 20);
         world.host.bounds.unit_bytes = 1 << 20;

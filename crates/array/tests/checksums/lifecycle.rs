@@ -27,7 +27,7 @@ fn run_by_another(disk: &FaultyDisk) {
 }
 
 #[test]
-fn what_somebody_else_has_written_is_read_and_checksummed_anew() {
+fn blocks_written_by_another_program_are_read_and_checksummed_again() {
     for (level, members) in [(Level::Raid1, 2), (Level::Raid5, 4)] {
         let (world, array) = filled(level, members);
         let map = (level == Level::Raid5).then(|| array.geometry().stripe(Stripe(0)));
@@ -58,7 +58,7 @@ fn what_somebody_else_has_written_is_read_and_checksummed_anew() {
 /// Rows that cannot be compared have checksums too. Two members of RAID 5 have lost a block of a
 /// row, and a third one rots there after all checksums were renewed.
 #[test]
-fn what_is_left_of_a_row_that_has_lost_too_much_is_checksummed() {
+fn the_rest_of_a_row_beyond_redundancy_is_checksummed() {
     let (world, array) = filled(Level::Raid5, 4);
     let map = array.geometry().stripe(Stripe(0));
     world.run(&array, array.stop()).expect("healthy");

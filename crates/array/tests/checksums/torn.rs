@@ -58,7 +58,7 @@ fn expected() -> Vec<u8> {
 }
 
 #[test]
-fn rot_in_a_dirty_region_never_wins_over_what_fits() {
+fn rot_in_a_dirty_region_never_wins_over_a_match() {
     for (policy, (level, members)) in POLICIES.into_iter().flat_map(|p| LEVELS.map(|l| (p, l))) {
         let what = format!("{level} of {members}, {policy:?}");
         let world = dirty(level, members, policy);
@@ -188,7 +188,7 @@ fn of_two_copies_that_fit_the_newer_one_counts() {
 
 /// More is lost than redundancy can recover: mismatching blocks are read as they are, and stay so.
 #[test]
-fn what_cannot_be_told_from_a_cut_write_stays_as_it_is() {
+fn a_possible_torn_write_stays_as_it_is() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid1, 2)] {
         let world = dirty(level, members, Consistency::Bitmap);
         world.disks.iter().for_each(|disk| spoil(disk, map_of(disk).data.start + 77));

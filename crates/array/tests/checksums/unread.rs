@@ -36,7 +36,7 @@ fn an_unreadable_header_of_one_member_does_not_cost_all_checksums() {
 
 /// The table of a member is unreadable for a moment during replay.
 #[test]
-fn what_a_table_says_is_not_forgotten_for_one_read_that_failed() {
+fn one_failed_read_of_a_table_does_not_clear_its_entries() {
     let (world, array) = filled(Level::Raid5, 4);
     world.run(&array, array.stop()).expect("in order");
     let array = world.start();

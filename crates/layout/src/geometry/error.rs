@@ -143,10 +143,11 @@ impl fmt::Display for GeometryError {
                 write!(f, "{layout} on {members} members would put two chunks in one place")
             }
             GeometryError::ChunkRange { bytes, min, max } => {
-                write!(f, "a chunk of {bytes} bytes is not within {min} to {max}")
+                let [bytes, min, max] = [bytes, min, max].map(Amount);
+                write!(f, "a chunk of {bytes} is not supported: {min} to {max}")
             }
             GeometryError::ChunkNotPowerOfTwo { bytes } => {
-                write!(f, "a chunk of {bytes} bytes is not a power of two")
+                write!(f, "a chunk of {} is not a power of two", Amount(bytes))
             }
             GeometryError::ChunkNotSectors { bytes } => {
                 write!(f, "a chunk of {bytes} bytes is not a multiple of 512")
@@ -163,6 +164,19 @@ impl fmt::Display for GeometryError {
 }
 
 impl core::error::Error for GeometryError {}
+
+/// Bytes in the largest unit that leaves a whole number.
+struct Amount(u64);
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            bytes if bytes > 0 && bytes.is_multiple_of(1 << 20) => write!(f, "{} MiB", bytes >> 20),
+            bytes if bytes > 0 && bytes.is_multiple_of(1 << 10) => write!(f, "{} KiB", bytes >> 10),
+            bytes => write!(f, "{bytes} bytes"),
+        }
+    }
+}
 
 /// Level and layout in one: `raid10 f2`, `raid5 left-symmetric`, `linear`.
 struct Named(Layout);

@@ -181,14 +181,20 @@ impl fmt::Display for ParseError {
         if let Fault::Truncated { have } = fault {
             return write!(f, "{structure}: {have} bytes end before byte {value} ({field})");
         }
+        if let Fault::Checksum { computed } = fault {
+            return write!(
+                f,
+                "{structure}: damaged, its checksum is wrong: {field} at byte {offset} is \
+                 {value:#x}, its bytes give {computed:#x}"
+            );
+        }
         write!(f, "{structure}: {field} at byte {offset} is {value} ({value:#x}): ")?;
         match fault {
-            Fault::Truncated { .. } => Ok(()),
+            Fault::Truncated { .. } | Fault::Checksum { .. } => Ok(()),
             Fault::Magic => write!(f, "not the magic number"),
             Fault::Unequal { expected } => write!(f, "must be {expected}"),
             Fault::Above { most } => write!(f, "at most {most} is possible"),
             Fault::Below { least } => write!(f, "at least {least} is needed"),
-            Fault::Checksum { computed } => write!(f, "the bytes give {computed:#x}"),
             Fault::Reserved => write!(f, "reserved bytes must be zero"),
             Fault::Refused(why) | Fault::Conflict(why) => write!(f, "{why}"),
         }

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_uuid_is_refused() {
+    fn an_invalid_uuid_is_refused() {
         for text in ["", "00112233", &TEXT[1..], &[TEXT, "0"].concat(), &TEXT.replace('f', "g")] {
             assert_eq!(Uuid::parse(text), None, "{text}");
         }

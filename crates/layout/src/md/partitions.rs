@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_has_no_partitions() {
+    fn an_invalid_table_has_no_partitions() {
         let mut disk = vec![0; DEVICE as usize];
         assert_eq!(of(&disk), []);
         boot(&mut disk, 0, &[(0xfd, 8, 4000)]);

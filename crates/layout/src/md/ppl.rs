@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_parsed_again() {
+    fn printed_bytes_parse_again() {
         for count in [0, 1, 2, 147, 148] {
             let header = sample(count);
             let bytes = header.print(crc32c);
@@ -340,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_tells_the_row_it_was_made_of() {
+    fn an_entry_gives_its_row() {
         let shape = (64 << 10, 4);
         let pp = [7; 64 << 10];
         for (start, len) in [(0, 4096), (512, 512), (4096, 60 << 10), (0, 64 << 10)] {
@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_no_kernel_writes_is_no_row() {
+    fn an_entry_no_kernel_writes_has_no_row() {
         let shape = (64 << 10, 4);
         let entry = |data_sector, pp_bytes, data_bytes| {
             PplEntry { data_sector, pp_bytes, data_bytes, parity_disk: 0, checksum: 0 }.row(shape)

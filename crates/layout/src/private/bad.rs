@@ -77,7 +77,7 @@ mod tests {
     use crate::md::tests::crc32c;
 
     #[test]
-    fn what_is_printed_is_parsed_again() {
+    fn printed_bytes_parse_again() {
         for count in [0, 1, 300, MOST_RANGES as u64] {
             let ranges: Vec<_> = (0..count).map(|at| at * 8192..at * 8192 + 512).collect();
             let (bytes, list) = print(ranges.iter().cloned(), crc32c).unwrap();

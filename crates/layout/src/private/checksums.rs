@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn generations_name_who_has_lost_writes() {
+    fn generations_identify_lost_writes() {
         let right: Vec<u32> = (0..MAX_SLOTS as u32).map(|index| u32::MAX - 40 * index).collect();
         let parity = parity_generation(right.iter().copied());
         assert_eq!(behind(parity, right.iter().copied()), Behind::Nobody);

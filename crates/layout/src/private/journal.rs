@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_printed_is_parsed_again_and_a_flipped_or_missing_byte_is_an_error() {
+    fn a_header_parses_again_and_a_flipped_or_missing_byte_is_an_error() {
         let bytes = header().print(crc32c);
         assert_eq!(JournalHeader::parse(&bytes, crc32c), Ok(header()));
         for index in 0..bytes.len() {

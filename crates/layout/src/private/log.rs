@@ -344,7 +344,7 @@ impl Record {
         }
         let mut logged = found.logged_indices();
         if !logged.all(|index| found.written().contains(&index)) {
-            return wrong(record::LOGGED, found.logged as u64, "not of what is written");
+            return wrong(record::LOGGED, found.logged as u64, "includes unwritten indices");
         }
         if found.checksummed && !found.checked {
             return wrong(record::FLAGS, flags.into(), "has sums and no checks");

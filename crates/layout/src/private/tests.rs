@@ -64,7 +64,7 @@ fn header() -> PrivateHeader {
 }
 
 #[test]
-fn what_is_printed_is_parsed_again() {
+fn printed_bytes_parse_again() {
     for slot in [None, Some(0), Some(u16::MAX)] {
         let header = PrivateHeader { slot, ..header() };
         let bytes = header.print(crc32c);

@@ -174,7 +174,7 @@ fn one_written_block_is_always_old_or_new() {
 }
 
 #[test]
-fn what_was_logged_is_taken() {
+fn logged_data_is_used() {
     let mut story = Story::new(Level::Raid5, 4, 1, 2, true);
     story.torn_row.logged = vec![(1, story.new[1].clone()), (2, story.new[2].clone())];
     for (landed, lost) in (0..8).flat_map(|landed| (0..4).map(move |lost| (landed, 1 << lost))) {

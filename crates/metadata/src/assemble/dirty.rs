@@ -95,7 +95,7 @@ async fn read_bitmap(reach: &MemberIo, found: &MemberProbe, geometry: &Geometry)
     }
     let range = bitmap_range(&found.map, superblock.features)?;
     if superblock.features.intersects(Features::ANY_PPL) && !is_ours(reach, found).await {
-        let why = "it does not go with the superblock, which somebody else has written";
+        let why = "it does not match the superblock, which another system has written";
         return Some(Copy::Bad(why.to_string()));
     }
     let bytes = match reach.read(&*found.disk, range).await {
@@ -271,15 +271,15 @@ impl Loaded {
             });
             let why = match cause {
                 Some(Cause::New) => "the array has never been in sync",
-                Some(Cause::Unfinished) => "the array was not in sync yet when it was shut down",
-                _ => "writes were under way when the array was last used",
+                Some(Cause::Unfinished) => "the array was stopped before it was in sync",
+                _ => "the array crashed during writes",
             };
             let unusable = self.notes.iter().find(|note| matches!(note, Note::LogUnusable { .. }));
             let unusable = unusable.map_or(String::new(), |note| format!("; {note}"));
             return refuse(super::with_reasons(
                 format!(
-                    "{why}, and a member is missing (slots {}): in {} bytes of the array, what it \
-                     held may come out wrong. Bring the member back, or accept that \
+                    "{why}, and a member is missing (slots {}): its blocks in \
+                     {} bytes of the array may be wrong. Attach the member, or accept that \
                      (--force-dirty-degraded){unusable}",
                     slots.join(", "),
                     self.unsynced.bytes()

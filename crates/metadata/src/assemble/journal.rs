@@ -189,9 +189,9 @@ pub(super) fn adopt(
     }
     let Some(note) = said else { return none(None, Vec::new()) };
     let call = format!("journal device {} (last called {})", note.uuid, note.name);
-    let on_members = "what a crash may cut is logged on the members";
+    let on_members = "the members have the log";
     if note.used == JournalUse::GivenUp {
-        let text = format!("the {call} was given up, and {on_members}");
+        let text = format!("the {call} was abandoned; {on_members}");
         return none(Some(note), vec![Note::Journal { text }]);
     }
     let away = JournalNote { used: JournalUse::Away, ..note };

@@ -32,8 +32,8 @@ pub(super) fn permit((now, wanted): (Consistency, Consistency), intents: &Intent
         return Ok(());
     }
     refuse(format!(
-        "writes were under way when the array was last used: assemble it with its policy {} first, \
-         which makes them right, and stop it; then it can be given policy {}",
+        "the array crashed during writes: assemble it with its policy {} first, which replays \
+         them, and stop it; then change to policy {}",
         now.name(),
         wanted.name()
     ))

@@ -118,7 +118,10 @@ pub(super) fn of_array(members: &Members, options: &Options) -> Result<Geometry>
         .map_err(|error| Error::refused(format!("{}: {error}", latest.name)))?;
     if unsaid && geometry.is_zoned() {
         let unsaid = LayoutError::Unspecified;
-        return refuse(format!("{}: {unsaid} Say which; nothing on disk tells", latest.name));
+        return refuse(format!(
+            "{}: {unsaid} Choose one; the superblocks do not record it",
+            latest.name
+        ));
     }
     Ok(geometry)
 }

@@ -55,7 +55,7 @@ fn notes(assembly: &Assembly) -> String {
 }
 
 #[test]
-fn what_was_created_is_assembled_at_every_level_and_version() {
+fn created_arrays_assemble_at_every_level_and_version() {
     for (level, count) in LEVELS {
         for version in Version::ALL {
             let mut rig = Rig::new(count);
@@ -153,7 +153,7 @@ fn a_crash_between_superblocks_loses_nobody() {
 }
 
 #[test]
-fn a_commit_that_fails_on_more_than_the_level_bears_leaves_nobody_behind() {
+fn a_commit_that_fails_beyond_redundancy_makes_no_member_stale() {
     let rig = Rig::of(Level::Raid5, 4, |_| ());
     let assembly = rig.all().unwrap();
     rig.disks[2..].iter().for_each(|disk| disk.broken.set(true));
@@ -215,7 +215,7 @@ fn wrong_disks_are_refused_by_name() {
 }
 
 #[test]
-fn unusable_disks_are_told_with_numbers_and_left_out_if_the_rest_suffices() {
+fn unusable_disks_are_reported_with_numbers_and_left_out_if_the_rest_suffices() {
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     let mut cut = Rig::new(0);
     cut.disks =

@@ -320,7 +320,7 @@ impl MetadataWriter {
     /// The slot that a member may return to if only the regions with set bits are copied.
     fn may_return(&self, found: &MemberProbe) -> Result<Slot> {
         let (theirs, name) = (&found.superblock, &found.name);
-        let full = "add it as a new member: it must be rebuilt in full";
+        let full = "it must be rebuilt in full";
         let refuse = |what: String| Err(Error::refused(format!("{name}: {what}; {full}")));
         let state = self.state.borrow();
         let any = state.records.values().next().expect("an array has members");
@@ -354,27 +354,39 @@ impl MetadataWriter {
         }
         let header = state.bits.as_ref().map(crate::bitmap::Bits::header);
         let Some(&Bitmap { events_cleared, .. }) = header else {
-            return refuse("without a bitmap nobody knows what it missed".to_string());
+            return refuse("without a bitmap its missed writes are unknown".to_string());
         };
-        let (events, now) = (theirs.events, self.events.get());
+        let events = theirs.events;
         if events < events_cleared && !broken(Broken::ReaddAfterClear) {
             return refuse(format!(
                 "it left at event {events}, and the bitmap only tells what changed since event \
                  {events_cleared}"
             ));
         }
-        let active = state
-            .records
-            .keys()
-            .filter(|id| matches!(state.roles.get(id.0 as usize), Some(Role::Slot(_))));
-        let mut active = active.peekable();
-        let alone = active.peek().is_some() && active.all(|id| roles::excludes(theirs, id.0));
-        if events > now || alone {
+        if self.went_on_alone(theirs) {
             return refuse(format!(
-                "it went on without this array's members (event {events}, here {now}), and has a \
-                 history of its own"
+                "it went on without this array's members (event {events}, here {}), and has a \
+                 history of its own",
+                self.events.get()
             ));
         }
         Ok(Slot::new(usize::from(slot)))
+    }
+
+    /// True if a disk with this superblock was a member of this array and holds nothing that the
+    /// array lacks: it may become a new member without a question.
+    pub fn is_former_member(&self, theirs: &Superblock) -> bool {
+        let is_member = theirs.own_role() != Role::Journal;
+        theirs.set_uuid == self.facts.uuid && is_member && !self.went_on_alone(theirs)
+    }
+
+    /// True if this member of the array was used without the members that are in service now.
+    fn went_on_alone(&self, theirs: &Superblock) -> bool {
+        let state = self.state.borrow();
+        let holds_slot =
+            |id: &&MemberId| matches!(state.roles.get(id.0 as usize), Some(Role::Slot(_)));
+        let mut active = state.records.keys().filter(holds_slot).peekable();
+        let alone = active.peek().is_some() && active.all(|id| roles::excludes(theirs, id.0));
+        theirs.events > self.events.get() || alone
     }
 }

@@ -36,7 +36,7 @@ impl MetadataWriter {
         let state = self.state.borrow();
         let late = self.reach.late(&state.records.get(&id)?.name) > 0;
         (late && !broken(Broken::LateOvertaken)).then(|| {
-            let what = "what was written to it before is still under way";
+            let what = "an earlier write to it is still in flight";
             io::Error::new(io::ErrorKind::Timeout, what)
         })
     }

@@ -151,7 +151,7 @@ fn one_behind() -> Rig {
 }
 
 #[test]
-fn who_is_behind_is_brought_up_before_the_next_commit() {
+fn a_stale_superblock_is_brought_up_to_date_before_the_next_commit() {
     let rig = one_behind();
     let assembly = rig.all().unwrap();
     rig.acts();
@@ -170,7 +170,7 @@ fn who_is_behind_is_brought_up_before_the_next_commit() {
 }
 
 #[test]
-fn the_header_of_who_is_behind_is_not_overwritten() {
+fn the_header_of_a_stale_member_is_not_overwritten() {
     let rig = one_behind();
     let assembly = rig.all().unwrap();
     // The headers are written, and no superblock.
@@ -400,7 +400,7 @@ fn readmit(assembly: &Assembly, disk: &Rc<TestDisk>) -> crate::error::Result<Rea
 }
 
 #[test]
-fn a_member_that_comes_back_needs_what_changed_since() {
+fn a_member_that_returns_needs_ranges_changed_since() {
     let (rig, assembly) = lost_member();
     set(&assembly, 2..=3);
     let back = readmit(&assembly, &rig.disks[1]).unwrap();
@@ -426,7 +426,7 @@ fn a_member_that_comes_back_needs_what_changed_since() {
 }
 
 #[test]
-fn a_member_that_missed_more_than_the_bitmap_tells_is_not_taken_back() {
+fn a_member_that_missed_more_than_the_bitmap_covers_is_not_readmitted() {
     // Bits were cleared after it left: its slot had been rebuilt on another disk.
     let (rig, assembly) = lost_member();
     clear(&assembly, &assembly.configuration, &[0]);

@@ -42,13 +42,13 @@ impl fmt::Display for NoHeader {
             NoHeader::Mismatch(Mismatch::Array) => "it belongs to another array",
             NoHeader::Mismatch(Mismatch::Member) => "it belongs to another member",
             NoHeader::Mismatch(Mismatch::Untagged) => {
-                "somebody else has written the superblock since: another system has run the array"
+                "another system has written the superblock since, and has run the array"
             }
             NoHeader::Mismatch(Mismatch::Superseded) => {
-                "the superblock is not the one it goes with"
+                "it belongs to an older or newer superblock"
             }
             NoHeader::Mismatch(Mismatch::Unwitnessed) => {
-                "at this level nobody can tell whether somebody else has run the array"
+                "at this level another system may have run the array without a trace"
             }
             NoHeader::Mismatch(Mismatch::Moved) => "the data, or one of md's structures, has moved",
         })

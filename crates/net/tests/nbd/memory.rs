@@ -44,7 +44,7 @@ fn send(world: &World, end: &End, bytes: &[u8]) {
 /// Clients with requests of all sizes, some larger than the whole memory: in any order, the bound
 /// holds and every client is answered.
 #[test]
-fn the_bound_holds_and_nobody_waits_for_ever() {
+fn the_bound_holds_and_every_client_is_served() {
     for seed in 0..40 {
         let dice = &mut Dice(seed);
         let limit = (1 + dice.roll(4)) << 20;
@@ -133,7 +133,7 @@ fn a_payload_that_is_only_announced_takes_no_buffer() {
 /// Clients that hold all the memory, by half a write and by answers that they do not take: others
 /// go on with small requests, wait with large ones, and have all of it once the time is up.
 #[test]
-fn those_who_hold_memory_and_do_not_move_are_ended() {
+fn stalled_clients_that_hold_memory_are_disconnected() {
     let limit = 4 << 20;
     let large = limit + OWN_BYTES;
     for by_write in [true, false] {

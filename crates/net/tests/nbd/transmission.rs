@@ -191,7 +191,7 @@ fn refused_payloads_are_read_and_the_next_request_is_found() {
 }
 
 #[test]
-fn garbage_ends_the_connection_after_what_was_right() {
+fn garbage_ends_the_connection_after_valid_requests() {
     let world = world(Rc::new(MemDisk::new(1 << 20)));
     let peer = open(&world, Style::Simple);
     let flush = encoded(Style::Simple, &[(request(0, command::FLUSH, 9, 0, 0), &[])]);
@@ -201,7 +201,7 @@ fn garbage_ends_the_connection_after_what_was_right() {
 }
 
 #[test]
-fn block_status_tells_holes_from_data() {
+fn block_status_distinguishes_holes_from_data() {
     let disk = Rc::new(MemDisk::new(1 << 20));
     disk.poke(8192, &[1]);
     disk.poke(12288, &[0]);
@@ -354,7 +354,7 @@ fn one_command_covers_more_than_4_gib() {
 }
 
 #[test]
-fn errors_of_the_disk_are_told_without_its_secrets() {
+fn disk_errors_are_reported_without_internals() {
     let kinds = [
         (ErrorKind::Medium { offset: 700, len: 512 }, IO, Some(700)),
         (ErrorKind::Medium { offset: 5000, len: 512 }, IO, None),
@@ -410,7 +410,7 @@ impl Disk for Volatile {
 /// CAN_MULTI_CONN is announced, so it must be true: a flush covers the writes of other connections,
 /// and is needed.
 #[test]
-fn a_flush_covers_what_other_connections_wrote() {
+fn a_flush_covers_writes_of_other_connections() {
     let parts = (MemDisk::new(1 << 16), MemDisk::new(1 << 16));
     let disk = Rc::new(Volatile { cache: parts.0, medium: parts.1 });
     let world = world(Rc::clone(&disk) as _);
@@ -557,7 +557,7 @@ fn takes_leave(
 }
 
 #[test]
-fn shutdown_finishes_what_is_under_way() {
+fn shutdown_finishes_requests_in_flight() {
     let slow = SlowDisk::new(Rc::new(MemDisk::new(1 << 20)));
     let world = world(Rc::clone(&slow) as _);
     let (busy, idle, greeting) =

@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_systems_are_told_by_their_magic_numbers() {
+    fn file_systems_are_identified_by_their_magic_numbers() {
         assert_eq!(name(0x6573_5546), Some("FUSE"));
         // Where the field is 32 bits wide it is negative.
         assert_eq!(name(i64::from(0xff53_4d42_u32 as i32)), Some("CIFS"));

@@ -93,7 +93,7 @@ impl fmt::Display for OpenError {
             }
             OpenErrorKind::Failed => write!(f, "{path}: cannot be opened")?,
             OpenErrorKind::Busy(holders) if holders.is_empty() => {
-                write!(f, "{path}: in use, by whom cannot be told")?;
+                write!(f, "{path}: in use by an unknown process")?;
             }
             OpenErrorKind::Busy(holders) => {
                 write!(f, "{path}: in use")?;

@@ -168,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_in_the_page_cache_is_volatile_though_the_device_has_no_cache() {
+    fn the_page_cache_is_volatile_though_the_device_has_no_cache() {
         assert!(!is_volatile(Access::Direct, Some("write through")));
         assert!(is_volatile(Access::Direct, Some("write back")));
         assert!(is_volatile(Access::Direct, None));

@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn no_sync_through_the_page_cache_succeeds_after_one_that_failed() {
+    fn no_sync_through_the_page_cache_succeeds_after_a_failed_one() {
         let block = || Op::write(0, Pool::new(0).take_zeroed(4096).freeze());
         let (zero, bytes) = (Work::Zero { len: 4096, unmap: true, fast: false }, 1 << 20);
         for (number, op, answers, fails) in [

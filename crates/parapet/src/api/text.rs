@@ -4,40 +4,6 @@ use super::*;
 use crate::page::Style;
 use crate::size::{Size, span, took};
 
-impl Report for List {
-    const SCHEMA: &'static str = "parapet/list/1";
-
-    fn text(&self, page: &mut Page) {
-        if self.arrays.is_empty() {
-            let folder = self.folder.as_ref().map_or(String::new(), |folder| {
-                format!("; servers of other users have their sockets elsewhere than in {folder}")
-            });
-            page.line(format!("no array is being served{folder}"));
-        } else {
-            let heading = ["NAME", "STATE", "LEVEL", "SIZE", "MEMBERS", "JOB"];
-            let mut rows = vec![(Style::Plain, heading.map(String::from).to_vec())];
-            for array in &self.arrays {
-                let job = array.job.as_ref().map_or(String::from("-"), Job::short);
-                rows.push((
-                    array.state.mood(),
-                    vec![
-                        array.name.clone(),
-                        array.state.word().into(),
-                        array.level.clone(),
-                        page.size(array.capacity_bytes),
-                        array.members_word(),
-                        job,
-                    ],
-                ));
-            }
-            page.table(&rows);
-        }
-        for silent in &self.silent {
-            page.styled(Style::Warning, format!("no answer: {silent}"));
-        }
-    }
-}
-
 impl Report for Array {
     const SCHEMA: &'static str = "parapet/status/1";
 
@@ -67,7 +33,8 @@ impl Report for Array {
         }
         self.integrity.journal.iter().for_each(|journal| page.field("journal", journal.sentence()));
         match self.integrity.unsummed_bytes {
-            None => {}
+            None if self.redundancy == 0 => {}
+            None => page.field("checksums", "off"),
             Some(0) => page.field("checksums", "on"),
             Some(bytes) => {
                 page.field("checksums", format!("on; {} have none yet", page.size(bytes)));
@@ -114,13 +81,16 @@ impl Report for Array {
 
 /// Level, and layout and chunk where there are any.
 pub(super) fn shape(page: &Page, level: &str, layout: &str, chunk_bytes: u64) -> String {
+    let order = layout.strip_prefix("order").and_then(|order| order.parse::<u32>().ok());
     let layout = match layout {
         "none" => String::new(),
         layout => format!(", {layout}"),
     };
-    let chunk = match chunk_bytes {
-        0 => String::new(),
-        bytes => format!(", chunk {}", page.size(bytes)),
+    let chunk = match (chunk_bytes, order) {
+        (0, _) => String::new(),
+        (bytes, None) => format!(", chunk {}", page.size(bytes)),
+        // A block in fragments, one on each data member.
+        (bytes, Some(order)) => format!(", chunk {}", page.size(bytes << order)),
     };
     format!("{level}{layout}{chunk}")
 }
@@ -139,7 +109,7 @@ impl Array {
     }
 
     /// `5 of 6`, and spares.
-    fn members_word(&self) -> String {
+    pub(super) fn members_word(&self) -> String {
         let there = self.slots.iter().filter(|slot| slot.state == SlotState::InSync).count();
         let spares = match self.spares.len() {
             0 => String::new(),
@@ -162,6 +132,8 @@ impl Array {
     fn state_sentence(&self) -> String {
         let more = match (self.state, self.redundancy_left) {
             (State::Failed, _) => "data cannot be reached".into(),
+            (State::Critical, 0) if self.redundancy == 0 => "one more loss loses data".into(),
+            (_, 0) if self.redundancy == 0 && self.is_nested() => "no member array may fail".into(),
             (_, 0) if self.redundancy == 0 => "this level survives no loss".into(),
             (_, 0) if self.has_parity() && !self.parity => {
                 "without parity: a loss loses data".into()
@@ -179,6 +151,12 @@ impl Array {
         };
         let writes = if self.writable { "" } else { ", read-only" };
         format!("{}{writes}, {more}  {}", self.state.word(), self.picture())
+    }
+
+    /// True if its members are arrays.
+    fn is_nested(&self) -> bool {
+        let mut members = self.slots.iter().filter_map(|slot| slot.member.as_ref());
+        members.any(|member| member.name.starts_with(crate::disks::ARRAY))
     }
 
     /// What each member has done.
@@ -283,7 +261,17 @@ impl State {
         }
     }
 
-    fn mood(self) -> Style {
+    /// The same in a sentence about the array.
+    pub(crate) fn is_word(self) -> &'static str {
+        match self {
+            State::Healthy => "is healthy",
+            State::Degraded => "is degraded",
+            State::Critical => "is critical",
+            State::Failed => "has failed",
+        }
+    }
+
+    pub(super) fn mood(self) -> Style {
         match self {
             State::Healthy => Style::Good,
             State::Degraded => Style::Warning,
@@ -307,7 +295,7 @@ impl JobKind {
 }
 
 impl Job {
-    fn short(&self) -> String {
+    pub(super) fn short(&self) -> String {
         let left = self.seconds_left.map_or(String::new(), |left| format!(", {} left", span(left)));
         format!("{} {:.1} %{left}", self.kind.word(), self.percent)
     }
@@ -321,12 +309,13 @@ impl Job {
             page.size(self.done_bytes),
             page.size(self.total_bytes)
         );
-        let rate = self.member_bytes_per_second.map(|rate| format!(", {}/s", page.size(rate)));
+        let rate = self.member_bytes_per_second;
+        let rate = rate.map(|rate| format!(", {}/s over all members", page.size(rate)));
         let left = match self.seconds_left {
             Some(left) => format!(", {} left", span(left)),
             None => ", no estimate yet".into(),
         };
-        let limit = self.limited_by.as_ref().map(|limit| format!(", limited by {limit}"));
+        let limit = self.limited_by.as_ref().map(|limit| format!(", held back by {limit}"));
         format!("{done}{}{left}{}", rate.unwrap_or_default(), limit.unwrap_or_default())
     }
 }
@@ -366,7 +355,7 @@ impl Scrub {
                 page.size(self.compared_bytes)
             ),
         };
-        format!("{}{stopped}: {found}, took {}{rate}", self.ended, took(self.seconds))
+        format!("{:.0}{stopped}: {found}, took {}{rate}", self.ended, took(self.seconds))
     }
 }
 
@@ -385,7 +374,7 @@ impl LastRebuild {
         let rate = rate.map(|rate| format!(" at {}/s over all members", Size(rate)));
         let kind = if self.replace { "replacement" } else { "rebuild" };
         let took = took(self.seconds);
-        format!("{}: a {kind}, took {took}{}", self.ended, rate.unwrap_or_default())
+        format!("{:.0}: a {kind}, took {took}{}", self.ended, rate.unwrap_or_default())
     }
 }
 
@@ -426,6 +415,13 @@ impl Report for Changed {
     }
 }
 
+impl Plan {
+    /// True if the members are arrays.
+    pub(crate) fn is_nested(&self) -> bool {
+        self.disks.iter().any(|disk| disk.path.starts_with(crate::disks::ARRAY))
+    }
+}
+
 impl Report for Plan {
     const SCHEMA: &'static str = "parapet/plan/1";
 
@@ -446,6 +442,7 @@ impl Report for Plan {
             _ => page.field("size", format!("{capacity} of {raw} on the members")),
         }
         let survives = match self.redundancy {
+            0 if self.is_nested() => "what each member array survives".into(),
             0 => "no loss of a member".into(),
             1 => "the loss of one member".into(),
             count => format!("the loss of any {count} members"),
@@ -458,8 +455,10 @@ impl Report for Plan {
         if let Some(policy) = self.consistency {
             page.field("consistency", policy.sentence());
         }
-        if self.checksums {
-            page.field("checksums", "on");
+        match (self.verb.as_str(), self.checksums) {
+            (_, true) => page.field("checksums", "on"),
+            ("create", false) if self.redundancy > 0 => page.field("checksums", "off"),
+            _ => {}
         }
         let heading = ["ROLE", "BECOMES", "DISK", "SERIAL", "SIZE", "OVERWRITES"];
         let mut rows = vec![(Style::Plain, heading.map(String::from).to_vec())];
@@ -552,7 +551,7 @@ impl Report for When {
             None => "nothing is being done".into(),
             Some(job) => job.sentence(page),
         };
-        let expected = self.expected.map(|time| format!(", at {time}")).unwrap_or_default();
+        let expected = self.expected.map(|time| format!(", at {time:.0}")).unwrap_or_default();
         page.line(format!("{}: {sentence}{expected}", self.name));
     }
 }

@@ -301,16 +301,14 @@ impl Args {
     }
 
     fn new_array(&self, prospects: &[Prospect<'_>]) -> Result<NewArray> {
-        let of_layout = |error: &dyn std::fmt::Display| {
-            let action = "see `parapet create --help`, and mdadm(8) for the names of layouts";
-            Failure::new(Id::Shape, error.to_string(), action)
-        };
         let layout = match &self.layout {
             None => Layout::default_for(self.level, self.members.len()),
-            Some(name) => Layout::parse(self.level, name).map_err(|error| of_layout(&error))?,
+            Some(name) => Layout::parse(self.level, name)
+                .map_err(|_| no_layout(self.level, name, self.members.len()))?,
         };
         let block = prospects.iter().map(|disk| u64::from(disk.limits.logical_block)).max();
         let chunk = self.chunk.map(|size| size.0);
+        check_unit(chunk)?;
         if let (Layout::Raid35 { order }, Some(name)) = (layout, &self.layout) {
             check_order(order, name, self.members.len())?;
         }
@@ -337,6 +335,27 @@ impl Args {
         new.overwrite = true;
         Ok(new)
     }
+}
+
+/// A layout that the level does not have.
+fn no_layout(level: Level, name: &str, members: usize) -> Failure {
+    let message = format!("{level} has no layout {name:?}");
+    let names: Vec<String> = Layout::all(level, members).map(|layout| layout.to_string()).collect();
+    let action = match &names[..] {
+        [] | [_] => "leave --layout out".into(),
+        names => format!("choose one of: {}", names.join(", ")),
+    };
+    Failure::new(Id::Shape, message, action)
+}
+
+/// A chunk of so few bytes was meant in another unit.
+fn check_unit(chunk: Option<u64>) -> Result<()> {
+    let Some(bytes) = chunk.filter(|bytes| (1..=512).contains(bytes)) else {
+        return Ok(());
+    };
+    let message = format!("--chunk {bytes} means {bytes} bytes");
+    let action = format!("write the unit, such as --chunk {bytes}K");
+    Err(Failure::new(Id::Shape, message, action))
 }
 
 /// A layout of RAID 3.5 that was named goes with one number of members only.
@@ -428,10 +447,12 @@ fn show(
     if !new.zeroed && planned.redundancy > 0 {
         warnings.push("parity or copies are synced in the background once it is served".into());
     }
+    let is_array = |disk: &Prospect<'_>| disk.path.to_string_lossy().starts_with(ARRAY);
     if planned.redundancy == 0 {
-        warnings.push(
-            "this level survives no loss: any member that fails takes all data with it".into(),
-        );
+        warnings.push(match prospects.iter().any(is_array) {
+            true => "a member array that fails takes all data with it".into(),
+            false => "this level survives no loss: any failure takes all data with it".into(),
+        });
     }
     Plan {
         done: false,

@@ -77,7 +77,7 @@ fn of_all(list: &List) -> Health {
 }
 
 fn of_one(array: &Array) -> Verdict {
-    let full = array.problems.iter().any(|problem| problem.id == "PPT-8018");
+    let full = array.problems.iter().any(|problem| problem.id == "PPT-8019");
     match array.state {
         _ if full => Verdict::Critical,
         State::Failed | State::Critical => Verdict::Critical,
@@ -111,10 +111,10 @@ fn reasons(array: &Array) -> Vec<String> {
 
 /// How urgent a problem is: data that is lost comes first, then redundancy that is not there.
 fn gravity(problem: &Problem) -> usize {
-    const MOST_SERIOUS_FIRST: [&str; 15] = [
-        "PPT-8003", "PPT-8018", "PPT-8012", "PPT-8014", "PPT-8002", "PPT-8010", "PPT-8011",
-        "PPT-8001", "PPT-8004", "PPT-8007", "PPT-8005", "PPT-8016", "PPT-8017", "PPT-8015",
-        "PPT-8013",
+    const MOST_SERIOUS_FIRST: [&str; 16] = [
+        "PPT-8003", "PPT-8019", "PPT-8012", "PPT-8014", "PPT-8002", "PPT-8018", "PPT-8010",
+        "PPT-8011", "PPT-8001", "PPT-8004", "PPT-8007", "PPT-8005", "PPT-8016", "PPT-8017",
+        "PPT-8015", "PPT-8013",
     ];
     let place = MOST_SERIOUS_FIRST.iter().position(|&id| id == problem.id);
     place.unwrap_or(MOST_SERIOUS_FIRST.len())
@@ -127,9 +127,9 @@ fn sentence(array: &Array) -> String {
         (Verdict::Warning, _) if told.is_empty() => {
             format!("{}: less redundancy than there should be", array.name)
         }
-        (_, state) if told.is_empty() => format!("{} is {}", array.name, state.word()),
+        (_, state) if told.is_empty() => format!("{} {}", array.name, state.is_word()),
         (_, State::Healthy) => format!("{}: {told}", array.name),
-        (_, state) => format!("{} is {}, {told}", array.name, state.word()),
+        (_, state) => format!("{} {}, {told}", array.name, state.is_word()),
     }
 }
 

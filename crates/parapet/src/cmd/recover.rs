@@ -36,7 +36,7 @@ pub(crate) struct Args {
     disks: Vec<PathBuf>,
     /// Number of members, including missing ones
     #[arg(long, value_name = "COUNT", default_value = "0",
-        value_parser = clap::value_parser!(u16).range(0..=64))]
+        value_parser = clap::value_parser!(u16).range(0..=layout::MAX_SLOTS as i64))]
     members: u16,
     /// Known RAID level (restricts the search)
     #[arg(short, long, value_name = "LEVEL", value_parser = level)]

@@ -19,7 +19,7 @@ use crate::{notify, places, tls};
 
 mod sources;
 
-pub(crate) use sources::{Sources, members_among};
+pub(crate) use sources::{Sources, members_among, resting};
 
 /// More threads than any machine of today makes use of.
 const MAX_THREADS: i64 = 256;
@@ -260,7 +260,17 @@ impl Outlets {
         })?;
         for array in daemon.views() {
             let name = places::file_name(&array.name, &array.uuid);
-            daemon.listen(&places::control_of(&name), true).await?;
+            let path = places::control_of(&name);
+            daemon.listen(&path, true).await.map_err(|mut failure| {
+                if failure.id == Id::Running {
+                    // `list` looks at all sockets in the folder.
+                    let second = path.with_file_name(format!("{name}-2.sock"));
+                    let second = places::quoted(&format!("unix:{}", second.display()));
+                    failure.action +=
+                        &format!("; for another array of this name: --control {second}");
+                }
+                failure
+            })?;
         }
         Ok(())
     }

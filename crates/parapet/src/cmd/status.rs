@@ -2,16 +2,20 @@
 
 use crate::api::List;
 use crate::client;
+use crate::cmd::list::Scan;
 use crate::failure::{Exit, Result};
 use crate::flags::{AnswerTimeout, Control};
 use crate::terminal::Terminal;
 
 /// Show state, members, jobs and problems of arrays, with the next step for each problem
 #[derive(clap::Args)]
+#[command(alias = "detail")]
 pub(crate) struct Args {
     /// Name or UUID of the array [default: all arrays]
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    #[command(flatten)]
+    scan: Scan,
     #[command(flatten)]
     control: Control,
     #[command(flatten)]
@@ -21,8 +25,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let (control, timeout) = (args.control.path(), args.timeout.get());
     if args.name.is_none() {
-        let list = client::everything(control, timeout)?;
-        if list.arrays.len() > 1 {
+        let mut list = client::everything(control, timeout)?;
+        args.scan.look(&mut list)?;
+        if list.arrays.len() > 1 || !list.resting.is_empty() {
             report_all(&list, terminal);
             return Ok(Exit::Done);
         }
@@ -42,6 +47,12 @@ fn report_all(list: &List, terminal: &Terminal) {
             terminal.data("");
         }
         terminal.report(array);
+    }
+    if !list.resting.is_empty() {
+        if !list.arrays.is_empty() {
+            terminal.data("");
+        }
+        terminal.report(&List { resting: list.resting.clone(), ..List::default() });
     }
     list.silent.iter().for_each(|silent| terminal.say(format!("no answer: {silent}")));
 }

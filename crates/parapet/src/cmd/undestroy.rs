@@ -257,7 +257,7 @@ fn plan(manifest: &Manifest, folder: &Path, opened: &[Opened]) -> Plan {
         consistency: None,
         checksums: false,
         disks: opened.iter().map(disk).collect(),
-        warnings: vec![format!("destroyed at {}", manifest.made)],
+        warnings: vec![format!("destroyed at {:.0}", manifest.made)],
         undo: Some(folder.display().to_string()),
     }
 }

@@ -173,7 +173,9 @@ impl<'a> Progress<'a> {
 
     /// Shows how far the array's job is.
     pub(crate) fn show(&mut self, array: &Array) {
-        let Some(job) = array.job.as_ref().filter(|_| !self.terminal.is_quiet()) else { return };
+        // One that has just begun does not know yet how much there is.
+        let job = array.job.as_ref().filter(|job| job.total_bytes > 0);
+        let Some(job) = job.filter(|_| !self.terminal.is_quiet()) else { return };
         if self.terminal.is_moving() {
             return self.terminal.draw(&bar(job), &job.sentence(&self.terminal.page()));
         }

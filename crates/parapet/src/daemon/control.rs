@@ -84,6 +84,7 @@ impl Daemon {
                 let (array, member) = (served.name(), order.member.as_deref());
                 tracing::info!(array, verb, member, with = order.with.as_deref(), "ordered");
                 let message = self.carry_out(&served, verb, &order).await?;
+                served.tell_state();
                 let still = self.find(served.uuid()).map(|served| self.view(&served));
                 Ok(json_of(&crate::api::Changed { message, array: still }))
             }

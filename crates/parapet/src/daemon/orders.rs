@@ -14,8 +14,9 @@ use layout::{MemberId, Mode, Slot};
 use metadata::{Bounds, Error, ErrorKind};
 use os::{FileDisk, Options, SharedFile};
 
+use super::log::tolerated;
 use super::{Daemon, Known, Served, first};
-use crate::api::{Order, SignatureView};
+use crate::api::{Order, SignatureView, State};
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::{engine, probe, undo};
@@ -95,6 +96,7 @@ impl Daemon {
         }
         self.retire(served).await;
         let result = self.give_up(served).await;
+        served.tell_rest();
         if self.arrays.borrow().is_empty() {
             self.end();
         }
@@ -121,36 +123,29 @@ impl Daemon {
     /// What an array will do now, after its members have changed.
     fn outlook(&self, served: &Served) -> String {
         let array = self.view(served);
-        let left = match array.redundancy_left {
-            0 => "it tolerates no further failure".into(),
-            1 => "it tolerates one more failure".into(),
-            count => format!("it tolerates {count} more failures"),
-        };
-        format!("; the array is {}, {left}", array.state.word())
+        let left = tolerated(array.redundancy_left);
+        format!("; the array {}, {left}", array.state.is_word())
     }
 
-    /// Opens a new disk, if nothing on it is in the way, and gives it to the array.
+    /// Opens a new disk, if nothing on it is in the way, and gives it to the array. A former member
+    /// of this array is a new disk too.
     async fn admit(&self, served: &Served, path: &str, overwrite: &[String]) -> Result<MemberId> {
         let allowed: std::result::Result<Vec<SignatureView>, String> =
             overwrite.iter().map(|text| text.parse()).collect();
-        let allowed = allowed.map_err(|error| usage(&error))?;
-        let allowed: Vec<probe::Allowed> = allowed.into_iter().map(Into::into).collect();
+        let mut allowed = allowed.map_err(|error| usage(&error))?;
         let path = named(path)?;
+        self.refuse_failed(served)?;
+        self.let_go_of_failed(served, path).await?;
         let opened = self.open(served, path).await?;
         let contents = probe::contents(&opened).await?;
         let signatures = &contents.signatures;
-        probe::refuse_unnamed([(path, &contents)], &allowed).map_err(|mut refusal| {
-            if signatures.iter().any(|signature| signature.name.ends_with("_member")) {
-                let name = served.name();
-                refusal.action = format!(
-                    "if it was a member of this array, and is to be one as it is: parapet re-add \
-                     {name} {}; else {}",
-                    path.display(),
-                    refusal.action
-                );
-            }
-            refusal
-        })?;
+        let is_former = |superblock| served.array.is_former_member(superblock);
+        if contents.superblocks.iter().all(is_former) {
+            let members = signatures.iter().filter(|signature| signature.is_member());
+            allowed.extend(members.cloned());
+        }
+        let allowed: Vec<probe::Allowed> = allowed.into_iter().map(Into::into).collect();
+        probe::refuse_unnamed([(path, &contents)], &allowed)?;
         let doomed = undo::Doomed::new(&opened, signatures);
         undo::keep("add", served.name(), &[doomed]).await?;
         let title = path.display().to_string();
@@ -178,6 +173,36 @@ impl Daemon {
         Ok(Opened::file(path, file, &self.spawner))
     }
 
+    /// Refuses an array that has failed: members that were lost are taken again only at a start,
+    /// and their bytes may be needed.
+    fn refuse_failed(&self, served: &Served) -> Result<()> {
+        let array = self.view(served);
+        if array.state != State::Failed {
+            return Ok(());
+        }
+        let message = format!("{} has failed: no new member can be filled", array.name);
+        let action = self.how_to_revive(&array, &self.control_flag());
+        Err(Failure::new(Id::WrongState, message, action))
+    }
+
+    /// Forgets a member that has failed, if it lies on this disk: the disk becomes a new member.
+    async fn let_go_of_failed(&self, served: &Served, path: &Path) -> Result<()> {
+        let theirs = path.to_owned();
+        let identity = self.aside(path, move || disks::identity(&theirs)).await?;
+        // One that was plugged in again is another device at the same path.
+        let is_it = |known: &Known| {
+            identity.is_some() && known.identity == identity
+                || crate::places::absolute(&known.path) == path
+        };
+        let own =
+            served.faulty().into_iter().find(|&id| served.known(id).is_some_and(|k| is_it(&k)));
+        if let Some(id) = own {
+            served.array.remove(id).await.map_err(of_engine)?;
+            served.forget(id);
+        }
+        Ok(())
+    }
+
     /// Refuses a disk that an array of this server has already.
     fn refuse_held(&self, path: &Path, identity: (u64, u64)) -> Result<()> {
         for holder in self.arrays() {
@@ -200,10 +225,7 @@ impl Daemon {
                 let action = format!("parapet fail {name} SLOT: it takes the place");
                 (format!("a spare of {name}"), action)
             } else {
-                let action = format!(
-                    "parapet re-add {name} {title}, to have what it holds used again; or parapet \
-                     remove {name} {title}, then parapet add, to have it filled anew"
-                );
+                let action = format!("parapet remove {name} {title}, to use it elsewhere");
                 (format!("a member of {name} that has failed"), action)
             };
             let message = format!("{} is {what}", path.display());
@@ -258,7 +280,15 @@ impl Daemon {
         };
         let title = known.path.display().to_string();
         let disk = Rc::clone(&known.disk);
-        let newcomer = served.array.readmit(disk, &title).await.map_err(of_engine)?;
+        let newcomer = served.array.readmit(disk, &title).await.map_err(|error| {
+            let mut refusal = of_engine(error);
+            if refusal.id == Id::WrongState {
+                let disk = crate::places::quoted(&title);
+                refusal.action =
+                    format!("parapet add {} {disk} makes it a new member", served.name());
+            }
+            refusal
+        })?;
         self.introduce(served, &newcomer, (&known.path, known.file.as_ref())).await;
         let id = served.array.enlist(newcomer).await.map_err(of_engine)?;
         failed.into_iter().for_each(|id| served.forget(id));
@@ -276,9 +306,7 @@ impl Daemon {
         let (name, path) = (served.name(), known.path.display().to_string());
         if known.is_file() {
             let message = format!("{path} was cut while in use: bytes that it held are lost");
-            let action = format!(
-                "parapet remove {name} {path}, then parapet add {name} {path}: rebuilds it in full"
-            );
+            let action = format!("parapet add {name} {path} rebuilds it in full");
             return Err(Failure::new(Id::WrongState, message, action));
         }
         let theirs = known.path.clone();
@@ -393,6 +421,11 @@ fn named(path: &str) -> Result<&Path> {
 }
 
 impl Served {
+    /// Writes down in what state a stopped array rests.
+    pub(super) fn tell_rest(&self) {
+        tracing::info!("{}: stopped; {}", self.name(), self.rest());
+    }
+
     /// In what state a stopped array rests.
     fn rest(&self) -> String {
         let status = self.array.status();

@@ -1,6 +1,7 @@
 //! An array as the API shows it, from what the engine knows and what the server knows.
 
 use std::path::Path;
+use std::rc::Rc;
 
 use array::status::{
     FULL_LIST, JobStatus, JournalStatus, MemberStatus, Replay, SlotState as EngineState,
@@ -38,13 +39,9 @@ impl Daemon {
         let geometry = served.array.geometry();
         let redundancy = geometry.redundancy();
         let slots: Vec<Slot> = status.slots.iter().map(|slot| served.slot(slot)).collect();
-        let whole = slots.iter().all(|slot| slot.state == SlotState::InSync);
-        let state = match (status.mode, status.redundancy_left) {
-            (Mode::Broken, _) => State::Failed,
-            _ if whole => State::Healthy,
-            (_, 0) => State::Critical,
-            _ => State::Degraded,
-        };
+        let inside: Vec<Array> = self.inside(served).iter().map(|inner| self.view(inner)).collect();
+        let state = inside.iter().map(|inner| with_inner(inner, status.redundancy_left));
+        let state = state.fold(own_state(&status), State::max);
         let (min, max) = served.array.speed();
         let mut array = Array {
             uuid: served.uuid().into(),
@@ -77,7 +74,14 @@ impl Daemon {
             problems: Vec::new(),
         };
         array.problems = self.problems(&array, status.mode);
+        array.problems.extend(inside.iter().filter_map(problem_inside));
         array
+    }
+
+    /// The arrays that are members of this one.
+    fn inside(&self, served: &Served) -> Vec<Rc<Served>> {
+        let is_inside = |inner: &Rc<Served>| inner.inside().as_deref() == Some(served.uuid());
+        self.arrays().into_iter().filter(is_inside).collect()
     }
 
     /// Every array as it is now.
@@ -99,7 +103,7 @@ impl Daemon {
     }
 
     /// ` --control unix:PATH`, where the usual place is not enough.
-    fn control_flag(&self) -> String {
+    pub(super) fn control_flag(&self) -> String {
         match self.control.borrow().first() {
             Some(Address::Unix(path)) if !self.usual_control.get() => {
                 let path = format!("unix:{}", crate::places::absolute(path).display());
@@ -111,7 +115,7 @@ impl Daemon {
 
     /// What brings an array back that has failed: members that were lost are taken again only at a
     /// start.
-    fn how_to_revive(&self, array: &Array, flag: &str) -> String {
+    pub(super) fn how_to_revive(&self, array: &Array, flag: &str) -> String {
         let path = |member: &Member| {
             let path = crate::places::absolute(Path::new(&member.name));
             crate::places::quoted(&path.display().to_string())
@@ -142,7 +146,7 @@ impl Daemon {
         let why = why_lost(array);
         if mode == Mode::Full {
             let message = format!("{FULL_STORE}: writes fail, reads go on");
-            problem("PPT-8018", message, revive.replace("repair the cause", "free space"));
+            problem("PPT-8019", message, revive.replace("repair the cause", "free space"));
         }
         match array.state {
             State::Failed => problem(
@@ -195,6 +199,40 @@ impl Daemon {
         problems.extend(cut_bytes(array));
         problems
     }
+}
+
+/// How an array is, whatever its members are.
+pub(super) fn own_state(status: &Status) -> State {
+    let is_whole = |slot: &SlotStatus| {
+        matches!(slot.state, EngineState::InSync | EngineState::Replacing { .. })
+    };
+    match (status.mode, status.redundancy_left) {
+        (Mode::Broken, _) => State::Failed,
+        _ if status.slots.iter().all(is_whole) => State::Healthy,
+        (_, 0) => State::Critical,
+        _ => State::Degraded,
+    }
+}
+
+/// How an array is, for the sake of one that is its member, with so many more that may be lost.
+fn with_inner(inner: &Array, redundancy_left: usize) -> State {
+    match inner.state {
+        // That the member is gone shows in its slot.
+        State::Healthy | State::Failed => State::Healthy,
+        state if redundancy_left == 0 => state,
+        State::Degraded | State::Critical => State::Degraded,
+    }
+}
+
+/// What is wrong with an array that is a member of another one.
+fn problem_inside(inner: &Array) -> Option<Problem> {
+    let first = inner.problems.first()?;
+    let state = match inner.state {
+        State::Healthy => String::new(),
+        state => format!("{}, ", state.word()),
+    };
+    let message = format!("{}{}: {state}{}", crate::disks::ARRAY, inner.name, first.message);
+    Some(Problem { id: "PPT-8018".into(), message, action: first.action.clone() })
 }
 
 fn journal(status: &JournalStatus) -> Journal {
@@ -499,13 +537,25 @@ impl Served {
             member_bytes_per_second: rate
                 .and_then(|rate| Some((rate as f64 * self.job_rate.share()?) as u64)),
             seconds_left: left.filter(|left| *left <= TOO_LONG_SECONDS),
-            limited_by: job.throttled.then(|| "the speed limit (parapet speed)".into()),
+            limited_by: job.throttled.then(|| self.what_limits()),
             started: self
                 .job_rate
                 .started()
                 .unwrap_or_else(|| Timestamp::now().checked_sub(elapsed).unwrap_or_default()),
             mismatches: job.mismatches,
             lost_bytes: job.lost_bytes,
+        }
+    }
+}
+
+impl Served {
+    /// What a job that could go faster waits for.
+    fn what_limits(&self) -> String {
+        match self.array.speed().1 {
+            UNLIMITED => "the requests of clients (parapet speed)".into(),
+            max => {
+                format!("the limit of {}/s per member (parapet speed)", crate::size::Size(max))
+            }
         }
     }
 }

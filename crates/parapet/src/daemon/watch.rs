@@ -1,7 +1,6 @@
 //! What happens to an array that is being served, and to the files under it.
 //!
-//! Tells events as they come, remembers why members were lost, and looks whether files are still
-//! there:
+//! Remembers why members were lost, and looks whether files are still there:
 //!
 //! ```text
 //!   cut        bytes are lost                       failed at once
@@ -13,21 +12,19 @@
 //! Never decides whether a member can be spared: the engine refuses to lose data.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::time::Duration;
 
-use array::ScrubResult;
-use array::status::{Event, EventKind, MemberStatus, Replay, SlotState};
+use array::status::{Event, EventKind, MemberStatus, SlotState};
 use io::{Clock, Time};
 use jiff::Timestamp;
 use layout::{MemberId, Mode};
 
 use super::job_rate::Seen;
 use super::served::Known;
-use super::{Daemon, Served, first};
+use super::{Served, first};
+use crate::api::State;
 
-/// So many places that a scrub has found are written down.
-const TOLD_FINDINGS: usize = 20;
 /// How often it is looked whether files are still there.
 const LOOK: Duration = Duration::from_secs(2);
 
@@ -47,7 +44,9 @@ pub(super) struct Watched {
     /// Errors that were counted when `parapet clear` was last ordered: read, write, checksum.
     cleared: BTreeMap<MemberId, [u64; 3]>,
     /// The scrub whose findings were told of: when it ended.
-    scrub: Option<u64>,
+    pub(super) scrub: Option<u64>,
+    /// How the array was when that was last told, and how many more members could be lost.
+    pub(super) state: Option<(State, usize)>,
     /// Members that were told of already.
     told: BTreeSet<MemberId>,
 }
@@ -78,31 +77,8 @@ fn errors(status: &MemberStatus) -> [u64; 3] {
 }
 
 impl Served {
-    /// Writes down what happens, in mdadm's words.
-    pub(super) async fn tell_events(self: Rc<Self>, daemon: Weak<Daemon>) {
-        let mut told = 0;
-        loop {
-            let log = self.array.log();
-            if first(log.wait(told), self.until_stopped()).await.is_none() {
-                return;
-            }
-            self.learn();
-            let events = log.since(told);
-            told = log.count();
-            let status = self.array.status();
-            for event in &events {
-                self.job_rate.learn(event, status.job.as_ref(), status.capacity_bytes);
-                tell(self.name(), event, status.replay);
-            }
-            self.tell_findings(status.last_scrub.as_ref());
-            if let Some(daemon) = daemon.upgrade() {
-                daemon.stirred.raise();
-            }
-        }
-    }
-
     /// Looks at the latest events: who was lost, and why.
-    fn learn(&self) {
+    pub(super) fn learn(&self) {
         let (log, mut watched) = (self.array.log(), self.watched.borrow_mut());
         let events = log.since(watched.seen);
         watched.seen = log.count();
@@ -167,6 +143,7 @@ impl Served {
                 return;
             }
             self.sample_job_rate(clock.now());
+            self.tell_state();
             let faulty = self.faulty();
             for (id, member) in self.all_known() {
                 let Some(file) = member.file.as_ref().filter(|_| !faulty.contains(&id)) else {
@@ -179,30 +156,6 @@ impl Served {
                     self.save_deleted(id, &member).await;
                 }
             }
-        }
-    }
-
-    /// Writes down what a scrub has found, once.
-    fn tell_findings(&self, scrub: Option<&ScrubResult>) {
-        let Some(scrub) = scrub else { return };
-        if self.watched.borrow_mut().scrub.replace(scrub.unix_micros) == Some(scrub.unix_micros) {
-            return;
-        }
-        let array = self.name();
-        for finding in scrub.report.findings.iter().take(TOLD_FINDINGS) {
-            let (offset, bytes) = (finding.array_offset, finding.len);
-            let disk_offset = finding.disk_offset;
-            let slot = finding.culprit.map(|slot| slot.index().to_string());
-            let who = slot.unwrap_or_else(|| "not known".into());
-            let what = match finding.mended {
-                true => "mismatch, repaired",
-                false => "members disagree, not repaired",
-            };
-            tracing::warn!(array, slot = who, disk_offset, bytes, offset, "{what}");
-        }
-        if scrub.report.findings.len() > TOLD_FINDINGS {
-            let found = scrub.report.findings.len();
-            tracing::warn!(array, found, "more places are in parapet status --json");
         }
     }
 
@@ -221,7 +174,7 @@ impl Served {
         let (array, path) = (self.name(), member.path.display().to_string());
         let news = self.is_news(id);
         if news {
-            tracing::error!(array, member = path, "cut while in use, or unplugged: failed");
+            tracing::error!("{array}: {path}: cut while in use, or unplugged: failed");
         }
         // Superblocks cannot be written now: whoever reads what is not there is told.
         if self.array.status().mode == Mode::ReadOnly {
@@ -235,7 +188,7 @@ impl Served {
         if let Err(error) = lost
             && news
         {
-            tracing::error!(array, member = path, %error, "kept all the same");
+            tracing::error!("{array}: {path}: kept all the same: {error}");
         }
     }
 
@@ -243,7 +196,7 @@ impl Served {
     async fn save_deleted(&self, id: MemberId, member: &Known) {
         let (array, path) = (self.name(), member.path.display().to_string());
         if self.is_news(id) {
-            tracing::error!(array, member = path, "{DELETED}: parapet replace it now");
+            tracing::error!("{array}: {path}: {DELETED}: parapet replace it now");
         }
         let status = self.array.status();
         let mut slots = status.slots.iter();
@@ -253,7 +206,7 @@ impl Served {
         let Some(spare) = status.spares.iter().find(|spare| sound(spare.id)) else { return };
         // Not while another slot is rebuilt; it is tried again.
         if let Err(refusal) = self.array.replace(slot.slot, spare.id).await {
-            tracing::debug!(array, member = path, %refusal, "not replaced yet");
+            tracing::debug!("{array}: {path}: not replaced yet: {refusal}");
         }
     }
 
@@ -270,8 +223,8 @@ impl Served {
             }
             let (array, path) = (self.name(), member.path.display().to_string());
             match self.array.lose(id).await {
-                Ok(()) => tracing::warn!(array, member = path, "deleted: taken out at the end"),
-                Err(error) => tracing::error!(array, member = path, %error, "deleted, and needed"),
+                Ok(()) => tracing::warn!("{array}: {path}: deleted: taken out at the end"),
+                Err(error) => tracing::error!("{array}: {path}: deleted, and needed: {error}"),
             }
         }
     }
@@ -281,31 +234,5 @@ impl Known {
     /// True if its file has no name any more.
     pub(super) fn is_deleted(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file.is_deleted())
-    }
-}
-
-fn tell(array: &str, event: &Event, replay: Option<Replay>) {
-    let kind = format!("{:?}", event.kind);
-    let member = event.member.as_deref().unwrap_or("-");
-    let in_part = replay.is_some_and(|replay| replay.lost_bytes > 0);
-    match event.kind {
-        EventKind::Settled if in_part => {
-            tracing::warn!(array, event = kind, member, "{}", event.text);
-        }
-        EventKind::Fail
-        | EventKind::Broken
-        | EventKind::Full
-        | EventKind::BadBlock
-        | EventKind::ClientError => {
-            tracing::error!(array, event = kind, member, "{}", event.text);
-        }
-        EventKind::TakenOut
-        | EventKind::Repaired
-        | EventKind::JobInterrupted
-        | EventKind::Slow
-        | EventKind::JournalLost => {
-            tracing::warn!(array, event = kind, member, "{}", event.text);
-        }
-        _ => tracing::info!(array, event = kind, member, "{}", event.text),
     }
 }

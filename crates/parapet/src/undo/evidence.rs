@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use io::Pool;
 use serde::{Deserialize, Serialize};
 
 use super::{Doomed, name, read};
@@ -87,7 +88,7 @@ impl Evidence {
 }
 
 async fn sum(opened: &Opened, offset: u64) -> Result<u32> {
-    Ok(parity::crc32c(0, &read(opened, offset, PAGE).await?))
+    Ok(parity::crc32c(0, &read(opened, offset, Pool::new(0).take(PAGE as usize)).await?))
 }
 
 /// The pages to look at: evenly over the disk, and from each landmark on, first close by, then

@@ -193,3 +193,27 @@ fn what_another_engine_wrote_is_trusted_and_checksummed_anew_while_it_is_served(
     assert_eq!(repaired(&world, slot), BLOCK as u64, "checked like any other again");
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
+
+/// A run of bad blocks is one line of the log with its cause, not a line for each block.
+#[test]
+fn repairs_are_told_together_with_their_cause() {
+    let world = World::new();
+    let members = world.create("5", 3, &["--chunk", "16K"]);
+    let server = world.serve_members(&members);
+    let data = crate::world::pattern(8 << 20, 5);
+    std::fs::write(world.path("data"), &data).unwrap();
+    world.nbdcopy("data", &world.uri());
+    let examined = world.json(&["examine", "m1"]);
+    let data_offset = examined["disks"][0]["superblocks"][0]["data_offset"].as_u64().unwrap();
+    let file = std::fs::File::options().write(true).open(world.path("m1")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &[0x5a; 256 << 10], data_offset).unwrap();
+    assert!(world.content()[..data.len()] == data);
+    crate::world::until(|| world.log().contains("rewritten from the others"));
+    assert_eq!(server.terminate(), 0);
+    let log = world.log();
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("rewritten")).collect();
+    assert!(lines.len() <= 2, "{log}");
+    let line = lines[0];
+    assert!(line.contains("WARN") && line.contains("tank: m1 (slot 1): "), "{line}");
+    assert!(line.contains("did not match their checksums"), "{line}");
+}

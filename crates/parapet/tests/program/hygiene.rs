@@ -251,6 +251,13 @@ fn completions_manual_and_schemas_come_from_the_same_definitions() {
         assert!(VERBS.iter().all(|(verb, _)| text.contains(verb)), "{shell}");
     }
     world.ok(&["man", "pages"]);
+    let page = std::fs::read_to_string(world.path("pages/parapet-serve.1")).unwrap();
+    for section in ["EXIT STATUS", "FILES", "SEE ALSO"] {
+        assert!(
+            page.contains(&format!(".SH {section}"))
+                || page.contains(&format!(".SH \"{section}\""))
+        );
+    }
     for (verb, _) in VERBS {
         let page = std::fs::read_to_string(world.path(&format!("pages/parapet-{verb}.1"))).unwrap();
         assert!(page.contains(".SH OPTIONS"), "{verb}");

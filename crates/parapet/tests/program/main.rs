@@ -9,6 +9,7 @@ mod checksums;
 mod clients;
 mod control;
 mod crash;
+mod former;
 mod golden;
 mod hang;
 mod hole;

@@ -349,3 +349,84 @@ fn a_wait_that_is_over_says_how_far_the_work_is() {
     assert!(told.contains("gave up after 1 s; check "), "{told}");
     assert_eq!(server.terminate(), 0);
 }
+
+#[test]
+fn a_shape_that_cannot_be_is_told_with_what_can() {
+    let world = World::new();
+    let create = |words: &[&str]| {
+        let start = ["create", "tank", "--new-files", "16M", "--dry-run"];
+        let members = ["a", "b", "c"];
+        world.refused(&[&start[..], words, &members].concat(), 2, "PPT-2002")
+    };
+    let told = create(&["--level", "5", "--layout", "bogus"]);
+    assert!(told.contains("raid5 has no layout \"bogus\""), "{told}");
+    assert!(told.contains("left-symmetric, right-symmetric"), "{told}");
+    let told = create(&["--level", "5", "--chunk", "512"]);
+    assert!(told.contains("512 bytes") && told.contains("--chunk 512K"), "{told}");
+    let large = ["create", "tank", "--new-files", "400M", "--dry-run", "--level", "5"];
+    let told = [&large[..], &["--chunk", "64M", "a", "b", "c"]].concat();
+    let told = world.refused(&told, 2, "PPT-2002");
+    assert!(told.contains("a chunk of 64 MiB is not supported: 4 KiB to 16 MiB"), "{told}");
+}
+
+#[test]
+fn a_plan_shows_chunks_as_they_were_asked_for_and_that_there_are_no_checksums() {
+    let world = World::new();
+    let plan = |level: &str, more: &[&str]| {
+        let start = ["create", "tank", "--level", level, "--new-files", "16M", "--dry-run"];
+        world.ok(&[&start[..], more, &["a", "b", "c", "d", "e"]].concat())
+    };
+    let told = plan("3.5", &["--chunk", "8K"]);
+    assert!(told.contains("order2, chunk 8 KiB"), "{told}");
+    assert!(told.contains("checksums  off"), "{told}");
+    assert!(plan("10", &[]).contains("checksums  off"));
+    assert!(plan("6", &[]).contains("checksums  on"));
+    assert!(!plan("0", &[]).contains("checksums"));
+}
+
+#[test]
+fn a_rate_without_a_unit_is_asked_about() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let server = world.serve_members(&members);
+    let told = world.order_refused(&["speed", "tank", "--speed-max", "20"], 2, "PPT-2001");
+    assert!(told.contains("20 B/s") && told.contains("20M"), "{told}");
+    // None at all: that is a pause.
+    world.order(&["speed", "tank", "--speed-max", "0"]);
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_job_says_what_holds_it_back() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let server = world.serve_members(&members);
+    world.order(&["speed", "tank", "--speed-max", "64K"]);
+    world.order(&["scrub", "tank", "check"]);
+    until(|| {
+        let job = world.order(&["status", "tank"])["job"]["limited_by"].clone();
+        job == "the limit of 64 KiB/s per member (parapet speed)"
+    });
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_second_array_of_one_name_is_served_where_the_refusal_says() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    let first = world.start(&[&["serve", "tank"], &members[..], &["--json"]].concat());
+    std::fs::create_dir(world.path("two")).unwrap();
+    let second = ["two/m0", "two/m1"];
+    let create = ["create", "tank", "--level", "1", "--new-files", "16M", "--yes"];
+    world.ok(&[&create[..], &second].concat());
+    let serve = [&["serve", "tank"], &second[..]].concat();
+    let told = world.refused(&serve, 3, "PPT-3008");
+    let control = format!("unix:{}", world.path("run/tank-2.sock").display());
+    assert!(told.contains(&format!("--control {control}")), "{told}");
+    let second = world.start(&[&serve[..], &["--control", &control, "--json"]].concat());
+    let list = world.json(&["list"]);
+    assert_eq!(list["arrays"].as_array().unwrap().len(), 2, "{list}");
+    assert_eq!(first.terminate(), 0);
+    assert_eq!(second.terminate(), 0);
+}

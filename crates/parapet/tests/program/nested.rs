@@ -193,3 +193,40 @@ fn a_plan_of_an_array_of_arrays_writes_nothing_to_their_members() {
         assert_eq!(disk["superblocks"][0]["clean"], true, "{disk}");
     }
 }
+
+#[test]
+fn an_outer_array_is_as_well_as_those_inside_it() {
+    for (level, outer, code) in [("0", "critical", 2), ("1", "degraded", 1)] {
+        let world = World::new();
+        halves(&world);
+        let start = ["create", "tank", "--level", level, "--scan", ".", "--yes"];
+        let plan = world.ok(&[&start[..], &["array:left", "array:right"]].concat());
+        assert!(!plan.contains("any member that fails"), "{plan}");
+        let server = world.serve(&["tank", "--scan", "."]);
+        if level == "1" {
+            world.settle();
+        }
+        let text = world.ok(&["status", "tank", "--control", "control.sock"]);
+        assert!(text.contains("healthy") && !text.contains("survives no loss"), "{text}");
+        if level == "0" {
+            let refusal = world.order_refused(&["fail", "tank", "0"], 3, "PPT-3006");
+            assert!(refusal.contains("tolerates no further failure"), "{refusal}");
+        }
+        world.order(&["fail", "left", "1"]);
+        let array = world.order(&["status", "tank"]);
+        assert_eq!(array["state"], outer, "{array}");
+        let problem = &array["problems"][0];
+        assert_eq!(problem["id"], "PPT-8018", "{array}");
+        let message = problem["message"].as_str().unwrap();
+        assert!(message.starts_with("array:left: critical, a member is missing"), "{message}");
+        let action = problem["action"].as_str().unwrap();
+        assert!(action.starts_with("parapet re-add left ./left1"), "{action}");
+        let health = world.run(&["health", "tank", "--control", "control.sock"]);
+        assert!(health.code == code && health.out.contains("array:left"), "{health:?}");
+        world.order(&["re-add", "left", "left1"]);
+        world.order(&["wait", "left", "--for", "whole", "--timeout", "60", "--quiet"]);
+        let array = world.order(&["status", "tank"]);
+        assert_eq!(array["state"], "healthy", "{array}");
+        assert_eq!(server.terminate(), 0);
+    }
+}

@@ -398,3 +398,13 @@ fn what_tells_nothing_is_no_array() {
     world.refused(&["recover", "a", "b0", "c0"], 5, "PPT-5001");
     world.refused(&["recover", "a0", "b0", "--members", "1"], 5, "PPT-5001");
 }
+
+#[test]
+fn as_many_members_are_tried_as_an_array_can_have() {
+    let world = World::new();
+    world.file("d0", 16 << 20);
+    world.file("d1", 16 << 20);
+    world.refused(&["recover", "d0", "d1", "--members", "129"], 2, "PPT-2001");
+    let ran = world.run(&["recover", "d0", "d1", "--members", "128", "--level", "5", "--json"]);
+    assert_ne!(ran.code, 2, "{ran:?}");
+}

@@ -247,3 +247,27 @@ fn rename(world: &World, array: &str, name: &str) {
         std::fs::write(&path, bytes).unwrap();
     }
 }
+
+/// Arrays that nobody serves are found by their disks.
+#[test]
+fn a_scan_lists_what_is_not_served() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    world.ok(&["create", "pond", "--level", "1", "--new-files", "16M", "--yes", "p0", "p1"]);
+    std::fs::remove_file(world.path("p1")).unwrap();
+    let list = world.json(&["list", "--scan", "."]);
+    let names: Vec<_> = list["resting"].as_array().unwrap().iter().map(|a| &a["name"]).collect();
+    assert_eq!(names, ["pond", "tank"], "{list}");
+    assert_eq!(list["resting"][1]["level"], "raid5", "{list}");
+    assert_eq!(list["resting"][1]["members"][2]["role"], "slot 2", "{list}");
+    let told = world.ok(&["status", "--scan", "."]);
+    assert!(told.contains("pond        raid1  1/2"), "{told}");
+    let members: Vec<&str> = members.iter().map(String::as_str).collect();
+    let server = world.start(&[&["serve", "tank"], &members[..], &["--json"]].concat());
+    let list = world.json(&["list", "--scan", "."]);
+    assert_eq!(list["arrays"][0]["name"], "tank", "{list}");
+    assert_eq!(list["resting"].as_array().unwrap().len(), 1, "{list}");
+    let told = world.ok(&["status", "--scan", "."]);
+    assert!(told.contains("array  tank") && told.contains("NOT SERVED"), "{told}");
+    assert_eq!(server.terminate(), 0);
+}

@@ -119,7 +119,7 @@ fn where_all_members_run_out_of_space_writes_fail_and_reads_go_on() {
     let array = world.order(&["status", "tank"]);
     assert_eq!((&array["state"], &array["writable"]), (&"healthy".into(), &false.into()));
     assert!(array["faulty"].as_array().unwrap().is_empty(), "no member is lost: {array}");
-    assert_eq!(array["problems"][0]["id"], "PPT-8018", "{array}");
+    assert_eq!(array["problems"][0]["id"], "PPT-8019", "{array}");
     assert!(array["problems"].to_string().contains("no space left"), "{array}");
     let health = world.run(&["health", "tank", "--control", "control.sock"]);
     assert_eq!((health.code, health.out.contains("no space left")), (2, true), "{health:?}");
@@ -307,7 +307,7 @@ fn a_file_that_was_cut_and_is_long_again_is_rebuilt_in_full() {
     world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
     cut(&world.path("m1"), 16 << 20);
     let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
-    assert!(message.contains("was cut") && message.contains("parapet remove tank"), "{message}");
+    assert!(message.contains("was cut") && message.contains("parapet add tank m1"), "{message}");
     world.order(&["remove", "tank", "m1"]);
     let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
     assert!(message.contains("rebuilt in full"), "{message}");

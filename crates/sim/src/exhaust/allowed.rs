@@ -124,7 +124,7 @@ mod tests {
     use crate::exhaust::cases::Write;
 
     #[test]
-    fn a_flush_settles_what_was_acknowledged_before_it() {
+    fn a_flush_makes_acknowledged_writes_durable() {
         let write = |care, together| Write { offset: 0, len: 512, care, together };
         let workload = vec![write(Care::Flush, false), write(Care::Fua, false)];
         let mut allowed = Allowed::new(1024);

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_does_not_see_what_is_written_to_its_copy() {
+    fn an_image_does_not_see_writes_to_its_copy() {
         let (mut image, mut spare) = (Image::new(Fill::Zeros, 8192), Spare::default());
         image.write(0, &[1; 8192], &mut spare);
         let mut copy = image.clone();

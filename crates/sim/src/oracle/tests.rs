@@ -27,7 +27,7 @@ fn the_last_acknowledged_write_is_read() {
 }
 
 #[test]
-fn a_read_may_see_what_was_there_when_it_began() {
+fn a_read_may_see_the_content_at_its_start() {
     let mut oracle = Oracle::new(4096, true);
     let read = oracle.read(0, 512);
     let a = oracle.write(0, 512, Put::Pattern);
@@ -65,7 +65,7 @@ fn a_crash_leaves_either_and_the_first_read_decides() {
 }
 
 #[test]
-fn what_a_crash_has_cut_is_lost_to_reads_that_began_before_it_was_known_again() {
+fn torn_blocks_are_lost_to_reads_that_began_before_they_were_known_again() {
     let mut oracle = Oracle::new(4096, true);
     oracle.set_forgetful(true);
     oracle.write(0, 512, Put::Pattern);
@@ -83,7 +83,7 @@ fn what_a_crash_has_cut_is_lost_to_reads_that_began_before_it_was_known_again() 
 }
 
 #[test]
-fn what_was_lost_and_written_anew_is_lost_again_with_the_write() {
+fn a_rewritten_lost_block_is_lost_again_with_its_write() {
     for durable in [false, true] {
         let mut oracle = Oracle::new(4096, true);
         oracle.set_forgetful(true);
@@ -111,7 +111,7 @@ fn the_unknown_becomes_known_when_it_is_read() {
 }
 
 #[test]
-fn what_a_slow_read_finds_of_the_unknown_is_gone_if_it_was_written_meanwhile() {
+fn a_slow_read_of_unknown_content_fixes_nothing_if_overwritten_meanwhile() {
     let mut oracle = Oracle::new(4096, false);
     let slow = oracle.read(0, 512);
     let new = oracle.write(0, 512, Put::Pattern);
@@ -123,7 +123,7 @@ fn what_a_slow_read_finds_of_the_unknown_is_gone_if_it_was_written_meanwhile() {
 }
 
 #[test]
-fn what_a_discard_left_may_be_in_a_cache_only() {
+fn discarded_content_may_be_in_a_cache_only() {
     for flushed in [false, true] {
         let mut oracle = Oracle::new(4096, true);
         oracle.set_forgetful(true);
@@ -144,7 +144,7 @@ fn what_a_discard_left_may_be_in_a_cache_only() {
 }
 
 #[test]
-fn what_overlapping_discards_left_is_no_older_than_the_last_of_them() {
+fn the_content_after_overlapping_discards_is_no_older_than_the_last() {
     let mut oracle = Oracle::new(4096, true);
     let first = oracle.write(0, 512, Put::Anything);
     let a = oracle.write(0, 512, Put::Pattern);
@@ -161,7 +161,7 @@ fn what_overlapping_discards_left_is_no_older_than_the_last_of_them() {
 }
 
 #[test]
-fn what_was_refused_has_not_happened() {
+fn a_refused_write_has_no_effect() {
     let mut oracle = Oracle::new(4096, true);
     let a = oracle.write(0, 512, Put::Pattern);
     let new = bytes(&oracle, a);
@@ -170,7 +170,7 @@ fn what_was_refused_has_not_happened() {
 }
 
 #[test]
-fn another_sectors_bytes_are_told_from_the_right_ones() {
+fn another_sectors_bytes_are_detected() {
     let mut oracle = Oracle::new(4096, true);
     let a = oracle.write(0, 1024, Put::Pattern);
     let mut both = vec![0; 1024];
@@ -182,7 +182,7 @@ fn another_sectors_bytes_are_told_from_the_right_ones() {
 }
 
 #[test]
-fn what_was_not_flushed_may_be_forgotten() {
+fn unflushed_writes_may_be_lost() {
     let mut oracle = Oracle::new(4096, true);
     oracle.set_forgetful(true);
     let writes = [0; 3].map(|_| {
@@ -201,7 +201,7 @@ fn what_was_not_flushed_may_be_forgotten() {
 }
 
 #[test]
-fn what_was_flushed_or_asked_to_be_durable_is_not_forgotten() {
+fn flushed_and_fua_writes_are_not_lost() {
     let mut oracle = Oracle::new(4096, true);
     oracle.set_forgetful(true);
     let a = oracle.write(0, 512, Put::Pattern);

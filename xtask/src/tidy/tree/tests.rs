@@ -63,7 +63,7 @@ fn a_file_that_both_tests_and_the_crate_reach_is_shipped() {
 }
 
 #[test]
-fn roots_are_told_by_their_place() {
+fn roots_are_identified_by_their_path() {
     assert_eq!(root("crates/io/src/lib.rs"), Some(false));
     assert_eq!(root("xtask/src/main.rs"), Some(false));
     assert_eq!(root("crates/io/build.rs"), Some(false));

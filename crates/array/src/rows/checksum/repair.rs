@@ -32,7 +32,7 @@ impl ChecksumTable {
     /// Records that a repair changes entries, so that they are written soon.
     pub(crate) fn note_repair(&self) {
         self.mended.set(true);
-        self.crowded.raise();
+        self.pressure.raise();
     }
 }
 
@@ -216,7 +216,7 @@ impl RowOp<'_> {
 impl Engine {
     /// The error for a read of blocks that contradict their checksums and cannot be recovered.
     pub(crate) fn contradicted(&self, row: &RowWork) -> Error {
-        let what = "a block does not fit its checksum, and redundancy cannot say what it held";
+        let what = "checksum mismatch beyond redundancy: the block cannot be recovered";
         Error::new(ErrorKind::DataLost, what).at(self.stripe_offset(row.row.stripe))
     }
 }

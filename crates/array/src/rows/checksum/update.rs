@@ -174,8 +174,8 @@ impl RowOp<'_> {
             }
             self.lose(&view).await?;
         }
-        if checksums.is_crowded() {
-            checksums.crowded.raise();
+        if checksums.has_pressure() {
+            checksums.pressure.raise();
         }
         Ok(())
     }

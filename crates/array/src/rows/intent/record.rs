@@ -97,7 +97,7 @@ impl RowOp<'_> {
             next.units.push(ticket);
             next.reserved += log.space.borrow_mut().hand_over(entry.reserved.take());
         }
-        log.stirred.raise();
+        log.wake_writer.raise();
         match answer.await {
             Ok(batch) => {
                 entry.batch.set(Some(batch));

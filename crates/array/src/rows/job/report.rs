@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_touches_is_one_place_and_the_count_goes_on_beyond_the_list() {
+    fn adjacent_findings_are_joined_and_all_are_counted() {
         let mut whole = Report::default();
         for unit in 0..4u64 {
             let mut part = Report::default();

@@ -54,7 +54,7 @@ fn sample(form: Form) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_sealed_is_parsed_again() {
+fn sealed_batches_parse_again() {
     Form::ALL.into_iter().for_each(sealed_is_parsed_again);
 }
 
@@ -136,7 +136,7 @@ fn is_read(form: Form, record: &Record) -> bool {
 }
 
 #[test]
-fn what_is_logged_is_of_what_is_written() {
+fn logged_indices_are_written_ones() {
     let ranges = [(0, 1), (1, 2), (62, 2), (63, 1), (0, 64), (63, 2), (64, 1), (0, 65)];
     let wide = [(63, 64), (126, 1), (0, 127), (127, 1), (126, 2), (0, 128), (64, 64)];
     for (form, most) in [(Form::Narrow, 64), (Form::Wide, 128)] {

@@ -67,7 +67,7 @@ fn one_event_behind_is_accepted_only_if_the_freshest_lists_it() {
 }
 
 #[test]
-fn who_went_on_without_the_others_is_freshest_among_equals() {
+fn a_group_that_went_on_is_freshest_among_equals() {
     // Member 2 alone got the last superblock; the others went on without it, to the same number.
     let members = [(2, 9, "012"), (0, 9, "01F"), (1, 9, "01F")];
     assert_eq!(verdict(&members).unwrap(), [GIVEN_UP, active(0), active(1)]);
@@ -115,7 +115,7 @@ fn spares_may_lag_and_failed_members_are_no_spares() {
 }
 
 #[test]
-fn a_number_belongs_to_whoever_has_it_last() {
+fn a_number_belongs_to_its_last_member() {
     let mut old = superblock(3, 9, "01F2");
     old.device.uuid = Uuid([99; 16]);
     let members = [superblock(0, 20, "01F2"), superblock(3, 20, "01F2")];
@@ -132,7 +132,7 @@ fn a_number_belongs_to_whoever_has_it_last() {
 /// One member fails and is re-added, then the other one fails, and then the third is away. The
 /// re-added one goes on alone, and the other one is stale, not a split brain.
 #[test]
-fn a_third_that_both_list_as_active_tells_a_return_from_a_divergence() {
+fn a_third_that_both_list_as_active_excludes_a_split_brain() {
     let stale = [active(0), GIVEN_UP];
     assert_eq!(verdict(&[(0, 9, "0F2"), (1, 5, "F12")]).unwrap(), stale);
     // Each without the third, too: split brain.

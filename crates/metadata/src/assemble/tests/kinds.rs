@@ -10,7 +10,7 @@ fn remarks(rig: &Rig, disk: usize) -> String {
 }
 
 #[test]
-fn what_is_kept_for_others_is_remarked_on() {
+fn preserved_features_of_other_engines_are_reported() {
     let rig = Rig::of(Level::Raid1, 2, |_| ());
     assert_eq!(remarks(&rig, 0), "");
     rig.edit(1, |superblock| {

@@ -115,7 +115,7 @@ impl Remote {
         let sizes = (self.minimum, self.preferred, self.maximum);
         let ordered = sizes.0 <= sizes.1 && sizes.1 <= sizes.2;
         if !self.has(flags::HAS_FLAGS) {
-            return unfit("it told nothing about the export");
+            return unfit("it sent no export information");
         }
         if self.bytes >= 1 << 63 {
             return unfit("the export's size is impossible");

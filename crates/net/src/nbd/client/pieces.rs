@@ -242,7 +242,7 @@ impl Pieces {
     ) -> std::result::Result<(), Wrong> {
         let piece = self.piece(cookie)?;
         if piece.request.command != command::BLOCK_STATUS || len == 0 {
-            return Err("a status that nobody asked for, or of no bytes");
+            return Err("an unrequested or empty block status");
         }
         // The last extent may go on beyond the request.
         let len = len.min(piece.len - piece.told);

@@ -17,6 +17,7 @@ use dig::Digger;
 use take::LOOK;
 pub(crate) use take::{LeftOut, Taken};
 
+use crate::api::{Resting, RestingMember};
 use crate::daemon::{Daemon, Served};
 use crate::disks::{self, Opened};
 use crate::engine::{self, AssemblyFlags, RunFlags};
@@ -39,6 +40,7 @@ struct Group<'a> {
     name: String,
     /// With the host in front, where the superblock has one.
     full_name: String,
+    level: String,
     slots: usize,
     disks: Vec<&'a Opened>,
     /// What each disk is in the array: `slot 3`, `spare`.
@@ -50,6 +52,20 @@ impl Group<'_> {
     /// what is tried first.
     fn is_full(&self) -> bool {
         self.disks.len() >= self.slots
+    }
+
+    fn at_rest(self) -> Resting {
+        let member = |(disk, role): (&Opened, String)| RestingMember {
+            path: disk.path.display().to_string(),
+            role,
+        };
+        Resting {
+            uuid: self.uuid,
+            name: self.full_name,
+            level: self.level,
+            slots: self.slots,
+            members: self.disks.into_iter().zip(self.roles).map(member).collect(),
+        }
     }
 }
 
@@ -74,7 +90,7 @@ impl Sources<'_> {
             return Err(of_path(&missing[0], &std::io::ErrorKind::NotFound.into()));
         }
         for path in &missing {
-            tracing::warn!(path = %path.display(), "there is no such file or device");
+            tracing::warn!("{}: there is no such file or device", path.display());
         }
         let why = |path: &PathBuf| of_path(path, &std::io::ErrorKind::NotFound.into());
         let why = missing.iter().map(why).collect();
@@ -297,6 +313,23 @@ pub(crate) async fn members_among(disks: &[&Opened]) -> Vec<PathBuf> {
     groups.iter().flat_map(|group| &group.disks).map(|disk| disk.path.clone()).collect()
 }
 
+/// The arrays whose members lie in this folder, by name. Looks only, at disks in use too.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub(crate) async fn resting(folder: &Path, on: &os::Spawner) -> Result<Vec<Resting>> {
+    let open = |path: &PathBuf| disks::open_one(path, &LOOK, on).ok();
+    let seen: Vec<Opened> = disks::scan(folder)?.iter().filter_map(open).collect();
+    let all: Vec<&Opened> = seen.iter().collect();
+    let (groups, damaged) = survey_of(&all).await;
+    for (disk, why) in damaged {
+        tracing::warn!("{disk}: left out: {why}");
+    }
+    let mut found: Vec<Resting> = groups.into_iter().map(Group::at_rest).collect();
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
 /// The members of each array among these disks.
 async fn sorted<'a>(disks: &[&'a Opened]) -> Vec<Group<'a>> {
     survey_of(disks).await.0
@@ -322,7 +355,8 @@ async fn survey_of<'a>(disks: &[&'a Opened]) -> (Vec<Group<'a>>, Vec<(String, St
             known.map(|(disk, role)| (disk, engine::role_word(role))).collect();
         known.sort_by(|(a, _), (b, _)| a.path.cmp(&b.path));
         let (disks, roles) = known.into_iter().unzip();
-        Group { uuid, name, full_name, slots: found.slots as usize, disks, roles }
+        let level = found.level.map_or(String::new(), |level| level.to_string());
+        Group { uuid, name, full_name, level, slots: found.slots as usize, disks, roles }
     });
     (groups.collect(), damaged)
 }

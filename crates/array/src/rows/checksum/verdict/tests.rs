@@ -52,7 +52,7 @@ fn check_choice(alike: &[usize], all: &[Option<u32>], resolved: bool) {
 }
 
 #[test]
-fn of_all_copies_the_majority_counts_else_the_newest_else_the_first() {
+fn of_all_copies_the_majority_is_valid_else_the_newest_else_the_first() {
     let mut cases = 0;
     for len in 0..=4 {
         lists(&[0, 1, 2], len, &mut |alike| {
@@ -68,7 +68,7 @@ fn of_all_copies_the_majority_counts_else_the_newest_else_the_first() {
 }
 
 #[test]
-fn of_torn_copies_only_one_that_fits_counts_and_a_newer_one_first() {
+fn of_torn_copies_only_matching_ones_are_valid_and_the_newest_first() {
     for len in 0..=4 {
         lists(&[false, true], len, &mut |fit| {
             lists(&GENERATIONS, len, &mut |all| {

@@ -89,7 +89,7 @@ fn frozen_blocks_lie_under_newer_ones_until_they_have_left() {
 }
 
 #[test]
-fn what_is_stuck_is_read_until_newer_bytes_are_on_the_members() {
+fn stuck_blocks_are_read_until_newer_bytes_are_on_the_members() {
     let mut map = Fixture::new();
     map.put(0, 20, 1);
     map.put(100, 20, 1);

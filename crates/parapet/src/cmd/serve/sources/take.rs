@@ -77,7 +77,7 @@ pub(super) fn explain(mut failure: Failure, uuid: &str, left_out: &[LeftOut]) ->
 /// Warns of the disks that an array runs without.
 pub(super) fn warn(array: &str, uuid: &str, left_out: &[LeftOut]) {
     for disk in left_out.iter().filter(|disk| disk.is_of(uuid)) {
-        tracing::warn!(array, "left out: {}", disk.sentence());
+        tracing::warn!("{array}: left out: {}", disk.sentence());
     }
 }
 
@@ -169,7 +169,7 @@ impl Sources<'_> {
         let all: Vec<&Opened> = seen.iter().collect();
         let (groups, damaged) = survey_of(&all).await;
         for (disk, why) in damaged {
-            tracing::warn!(disk, "left out: {why}");
+            tracing::warn!("{disk}: left out: {why}");
         }
         taken.seen = groups.iter().map(|group| group.name.clone()).collect();
         let arrays = |wanted: &dyn Fn(&Group<'_>) -> bool| {

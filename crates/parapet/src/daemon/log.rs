@@ -1,0 +1,195 @@
+//! What happens to an array, as lines of the log: the array first, then the member and its slot.
+//!
+//! Events come one by one; repairs come in swarms, and are told once a second. Never decides
+//! anything.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use array::ScrubResult;
+use array::status::{Event, EventKind, MemberStatus, Replay};
+use io::{Clock, Time};
+
+use super::view::own_state;
+use super::{Daemon, Served, first};
+use crate::api::State;
+use crate::size::Size;
+
+/// So many places that a scrub has found are written down.
+const TOLD_FINDINGS: usize = 20;
+/// Repairs of so long share a line.
+const REPAIRS: Duration = Duration::from_secs(1);
+
+/// Repairs that no line tells of yet.
+#[derive(Default)]
+struct Repairs {
+    /// The members, by name.
+    of: BTreeSet<String>,
+    /// When they are to be told.
+    due: Option<Time>,
+    /// Of each member what was told before: rewritten bytes, checksum errors, read errors.
+    before: BTreeMap<String, [u64; 3]>,
+}
+
+impl Served {
+    /// Writes down what happens, in mdadm's words.
+    pub(super) async fn tell_events(self: Rc<Self>, daemon: Weak<Daemon>, clock: &dyn Clock) {
+        let (mut told, mut repairs) = (0, Repairs::default());
+        loop {
+            let log = self.array.log();
+            let grown = first(log.wait(told), self.until_stopped());
+            let ended = match repairs.due {
+                Some(due) => first(grown, clock.sleep_until(due)).await,
+                None => Some(grown.await),
+            };
+            self.learn();
+            let events = log.since(told);
+            told = log.count();
+            let status = self.array.status();
+            for event in &events {
+                self.job_rate.learn(event, status.job.as_ref(), status.capacity_bytes);
+                match event.member.as_ref().filter(|_| event.kind == EventKind::Repaired) {
+                    Some(member) => repairs.note(member, clock.now()),
+                    None => self.tell(event, status.replay),
+                }
+            }
+            let is_over = ended == Some(None);
+            if is_over || repairs.due.is_some_and(|due| due <= clock.now()) {
+                repairs.tell(&self);
+            }
+            self.tell_findings(status.last_scrub.as_ref());
+            self.tell_state();
+            if let Some(daemon) = daemon.upgrade() {
+                daemon.stirred.raise();
+            }
+            if is_over {
+                return;
+            }
+        }
+    }
+
+    fn tell(&self, event: &Event, replay: Option<Replay>) {
+        let (array, kind) = (self.name(), format!("{:?}", event.kind));
+        let slot = event.slot.map_or(String::new(), |slot| format!(" (slot {slot})"));
+        let member = event.member.as_ref().map(|member| format!("{member}{slot}: "));
+        let line = format!("{array}: {}{}", member.unwrap_or_default(), event.text);
+        let in_part = replay.is_some_and(|replay| replay.lost_bytes > 0);
+        match event.kind {
+            EventKind::Settled if in_part => tracing::warn!(event = kind, "{line}"),
+            EventKind::Fail
+            | EventKind::Broken
+            | EventKind::Full
+            | EventKind::BadBlock
+            | EventKind::ClientError => {
+                tracing::error!(event = kind, "{line}");
+            }
+            EventKind::TakenOut
+            | EventKind::Repaired
+            | EventKind::Slow
+            | EventKind::JournalLost => tracing::warn!(event = kind, "{line}"),
+            _ => tracing::info!(event = kind, "{line}"),
+        }
+    }
+
+    /// Writes down how the array is, if that has changed. A member's event comes before the change
+    /// of the membership that it causes.
+    pub(super) fn tell_state(&self) {
+        let status = self.array.status();
+        let now = (own_state(&status), status.redundancy_left);
+        let before = self.watched.borrow_mut().state.replace(now);
+        let (state, left) = now;
+        if before.map_or(state == State::Healthy, |before| before == now) {
+            return;
+        }
+        let line = format!("{}: the array {}, {}", self.name(), state.is_word(), tolerated(left));
+        match state {
+            State::Healthy => tracing::info!("{line}"),
+            State::Degraded | State::Critical => tracing::warn!("{line}"),
+            State::Failed => tracing::error!("{line}"),
+        }
+    }
+
+    /// Writes down what a scrub has found, once.
+    fn tell_findings(&self, scrub: Option<&ScrubResult>) {
+        let Some(scrub) = scrub else { return };
+        if self.watched.borrow_mut().scrub.replace(scrub.unix_micros) == Some(scrub.unix_micros) {
+            return;
+        }
+        let array = self.name();
+        for finding in scrub.report.findings.iter().take(TOLD_FINDINGS) {
+            let slot = finding.culprit.map(|slot| format!("slot {slot}: "));
+            let slot = slot.unwrap_or_default();
+            let what = match finding.mended {
+                true => "mismatch, repaired",
+                false => "members disagree, not repaired",
+            };
+            let (bytes, offset, disk) = (finding.len, finding.array_offset, finding.disk_offset);
+            tracing::warn!(
+                "{array}: {slot}{what}: {} at offset {disk} of the disk, {offset} of the array",
+                Size(bytes)
+            );
+        }
+        if scrub.report.findings.len() > TOLD_FINDINGS {
+            let found = scrub.report.findings.len();
+            tracing::warn!("{array}: {found} places in all: parapet status {array} --json");
+        }
+    }
+}
+
+impl Repairs {
+    fn note(&mut self, member: &str, now: Time) {
+        self.of.insert(member.into());
+        self.due.get_or_insert(now + REPAIRS);
+    }
+
+    fn tell(&mut self, served: &Served) {
+        self.due = None;
+        let status = served.array.status();
+        for name in std::mem::take(&mut self.of) {
+            let is_it = |member: &&MemberStatus| member.name == name;
+            let holder = |slot: &&array::status::SlotStatus| slot.member.iter().any(|m| is_it(&m));
+            let slot = status.slots.iter().find(holder);
+            let place = slot.map_or(String::new(), |slot| format!(" (slot {})", slot.slot));
+            let held = status.slots.iter().flat_map(|s| s.member.iter().chain(&s.replacement));
+            let counts = held.chain(&status.spares).find(is_it).map_or([0; 3], counts);
+            let before = self.before.insert(name.clone(), counts).unwrap_or_default();
+            let more = |index: usize| counts[index].saturating_sub(before[index]);
+            let why = why(more(1), more(2));
+            let (array, bytes) = (served.name(), Size(more(0)));
+            tracing::warn!(
+                event = "Repaired",
+                "{array}: {name}{place}: {bytes} rewritten from the others{why}"
+            );
+        }
+    }
+}
+
+/// How many failures an array survives that may lose so many more members.
+pub(super) fn tolerated(redundancy_left: usize) -> String {
+    match redundancy_left {
+        0 => "it tolerates no further failure".into(),
+        1 => "it tolerates one more failure".into(),
+        count => format!("it tolerates {count} more failures"),
+    }
+}
+
+fn counts(member: &MemberStatus) -> [u64; 3] {
+    [member.repaired_bytes, member.checksum_errors, member.read_errors]
+}
+
+/// Why bytes were rewritten, as far as it is known.
+fn why(checksum_errors: u64, read_errors: u64) -> String {
+    let checksums = match checksum_errors {
+        0 => None,
+        1 => Some("1 block did not match its checksum".to_string()),
+        count => Some(format!("{count} blocks did not match their checksums")),
+    };
+    let reads = match read_errors {
+        0 => None,
+        1 => Some("1 read failed".to_string()),
+        count => Some(format!("{count} reads failed")),
+    };
+    let causes: Vec<String> = checksums.into_iter().chain(reads).collect();
+    if causes.is_empty() { String::new() } else { format!(": {}", causes.join(", ")) }
+}

@@ -1,0 +1,106 @@
+//! Disks that were members of an array and are given to it again.
+
+use crate::world::World;
+
+/// A spare has taken the slot: the member that failed becomes the next spare, by one order.
+#[test]
+fn a_failed_member_whose_slot_was_taken_becomes_a_spare() {
+    let world = World::new();
+    let mut members = world.create("6", 4, &["--spare", "s0", "--chunk", "16K"]);
+    members.push("s0".into());
+    let server = world.serve_members(&members);
+    world.qemu_io(&["write -P 3 0 8M", "flush"]);
+    world.order(&["fail", "tank", "m1"]);
+    world.settle();
+    let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
+    assert!(message.contains("its slot 1 is held by s0"), "{message}");
+    assert!(message.contains("parapet add tank m1"), "{message}");
+    let array = world.order(&["add", "tank", "m1"])["array"].clone();
+    let m1 = world.path("m1").display().to_string();
+    assert_eq!(array["spares"][0]["name"], m1, "{array}");
+    assert!(array["faulty"].as_array().unwrap().is_empty(), "{array}");
+    // It is a spare like any other.
+    world.order(&["fail", "tank", "0"]);
+    let array = world.settle();
+    assert_eq!(array["slots"][0]["member"]["name"], m1, "{array}");
+    world.order(&["fail", "tank", "2"]);
+    world.order(&["fail", "tank", "3"]);
+    world.qemu_io(&["read -P 3 0 8M"]);
+    // In an empty slot it is rebuilt in full.
+    world.order(&["add", "tank", "m0"]);
+    world.order(&["add", "tank", "m2"]);
+    assert_eq!(world.settle()["state"], "healthy", "{}", world.log());
+    assert_eq!(server.terminate(), 0);
+}
+
+/// The same after it was removed, and after a restart that left it out as stale.
+#[test]
+fn a_former_member_needs_no_leave_to_be_overwritten() {
+    let world = World::new();
+    let mut members = world.create("5", 3, &["--spare", "s0"]);
+    members.push("s0".into());
+    let server = world.serve_members(&members);
+    world.order(&["fail", "tank", "m1"]);
+    world.settle();
+    world.order(&["remove", "tank", "m1"]);
+    world.order(&["add", "tank", "m1"]);
+    world.order(&["fail", "tank", "m0"]);
+    world.settle();
+    assert_eq!(server.terminate(), 0);
+    let names = ["tank", "m2", "s0", "m1"];
+    let server = world.serve(&names);
+    let array = world.order(&["add", "tank", "m0"])["array"].clone();
+    assert_eq!(array["spares"].as_array().unwrap().len(), 1, "{array}");
+    // A spare that was removed was one, too.
+    world.order(&["remove", "tank", &world.path("m0").display().to_string()]);
+    world.order(&["add", "tank", "m0"]);
+    assert_eq!(server.terminate(), 0);
+}
+
+/// What went on alone holds what the array lacks: it is overwritten only by name.
+#[test]
+fn a_member_with_a_history_of_its_own_is_overwritten_only_by_name() {
+    let world = World::new();
+    world.create("1", 2, &[]);
+    for member in ["m0", "m1"] {
+        let server = world.serve(&["tank", member, "--degraded"]);
+        world.qemu_io(&["write -P 3 0 1M", "flush"]);
+        assert_eq!(server.terminate(), 0, "{}", world.log());
+    }
+    let server = world.serve(&["tank", "m0", "--degraded"]);
+    let before = std::fs::read(world.path("m1")).unwrap();
+    let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
+    assert!(message.contains("a history of its own"), "{message}");
+    world.order_refused(&["add", "tank", "m1"], 3, "PPT-3001");
+    assert!(std::fs::read(world.path("m1")).unwrap() == before);
+    world.order(&["add", "tank", "m1", "--overwrite-signature=linux_raid_member@0x1000"]);
+    assert_eq!(world.settle()["state"], "healthy");
+    assert_eq!(server.terminate(), 0);
+}
+
+/// An array that has failed may need what its lost members hold.
+#[test]
+fn nothing_is_added_to_an_array_that_has_failed() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    let server = world.serve_members(&members);
+    world.qemu_io(&["write -P 3 0 1M", "flush"]);
+    for member in ["m1", "m2"] {
+        let file = std::fs::File::options().write(true).open(world.path(member)).unwrap();
+        file.set_len(1 << 20).unwrap();
+    }
+    let uri = world.uri();
+    let write = ["qemu-io", "-f", "raw", "-c", "write -P 4 0 1M", &uri];
+    let state = || world.order(&["status", "tank"])["state"].clone();
+    crate::world::until(|| {
+        world.try_tool("qemu-utils", &write);
+        state() == "failed"
+    });
+    world.file("new", 16 << 20);
+    for disk in ["m1", "new"] {
+        let message = world.order_refused(&["add", "tank", disk], 3, "PPT-3006");
+        assert!(message.contains("parapet stop tank"), "{message}");
+    }
+    world.order(&["stop", "tank"]);
+    server.wait();
+}
