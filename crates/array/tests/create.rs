@@ -219,7 +219,7 @@ fn contradictions_are_refused_with_both_numbers() {
     };
     let plain = Limits::plain(8 * MIB);
     let small = Limits::plain(MIB);
-    says(&refused(&|_| (), &[plain, small, plain]), &["disk1", "1048576", "too small"]);
+    says(&refused(&|_| (), &[plain, small, plain]), &["disk1", "1 MiB", "too small"]);
     says(&refused(&|_| (), &[plain]), &["raid5", "2 or more", "not 1"]);
     says(&refused(&|new| new.spares = 3, &[plain; 3]), &["3 spares of 3 disks"]);
     says(&refused(&|new| new.chunk_bytes = 3000, &[plain; 3]), &["3000"]);

@@ -205,9 +205,14 @@ fn chunks() {
             lives(world, &format!("{level}, chunks of {chunk} bytes"));
         }
         let steps = if level == Level::Raid0 { 512 } else { MIN_CHUNK_BYTES / 2 };
-        refused(4, 72 << 20, &of(level, MIN_CHUNK_BYTES - steps), "is not within 4096 to 16777216");
+        refused(
+            4,
+            72 << 20,
+            &of(level, MIN_CHUNK_BYTES - steps),
+            "is not supported: 4 KiB to 16 MiB",
+        );
         let above = if level == Level::Raid0 { MAX_CHUNK_BYTES + 512 } else { 2 * MAX_CHUNK_BYTES };
-        refused(4, 72 << 20, &of(level, above), "is not within 4096 to 16777216");
+        refused(4, 72 << 20, &of(level, above), "is not supported: 4 KiB to 16 MiB");
     }
 }
 

@@ -138,6 +138,42 @@ fn a_member_ahead_and_away_gets_missed_writes_though_the_others_were_idle() {
     }
 }
 
+/// Each of two members of a mirror has run without the other. Their superblocks alone are those of a
+/// split brain; the third member saw both, and proves which one is stale.
+#[test]
+fn a_member_that_saw_both_others_proves_their_order() {
+    let world = World::new(3, 8 << 20);
+    world.create(&NewArray { zeroed: true, ..NewArray::new("tank", Layout::Raid1, 0) });
+    let alone = Options { degraded: true, ..Options::default() };
+    let all = world.start();
+    world.run(&all, all.fail(MemberId(0))).expect("two others hold the data");
+    world.write(&all, 0, &pattern(0, 4096, 1)).expect("degraded");
+    world.run(&all, all.stop()).expect("clean");
+    drop(all);
+
+    let array = Array::start(world.assemble([2], &alone).expect("one of two"), &world.host);
+    let back = Rc::clone(&world.disks[0]) as Rc<dyn Disk>;
+    world.run(&array, array.readd(back, "disk0")).expect("the bitmap knows what it lacks");
+    world.until(&array, |status| status.slots[0].state == SlotState::InSync);
+    world.write(&array, 0, &pattern(0, 4096, 2)).expect("without member 1");
+    world.run(&array, array.stop()).expect("clean");
+    drop(array);
+
+    let array = Array::start(world.assemble([0], &alone).expect("one of two"), &world.host);
+    world.write(&array, 0, &pattern(0, 4096, 3)).expect("without members 1 and 2");
+    world.run(&array, array.stop()).expect("clean");
+    drop(array);
+
+    assert!(world.assemble([0, 1], &alone).is_err(), "without member 2 this is a split brain");
+    for order in [[0, 1, 2], [1, 2, 0], [2, 1, 0]] {
+        let assembly = world.assemble(order, &alone).expect("member 2 proves the order");
+        let array = Array::start(assembly, &world.host);
+        let found = world.read(&array, 0, 4096).expect("member 0 is the freshest");
+        assert!(found == pattern(0, 4096, 3), "the last acknowledged write");
+        world.run(&array, array.stop()).expect("clean");
+    }
+}
+
 /// All bytes of a member, as a copy of its image would have them.
 fn image(disk: &FaultyDisk) -> Vec<u8> {
     let mut bytes = vec![0; disk.limits().bytes as usize];

@@ -39,6 +39,6 @@ pub use error::{Error, ErrorKind, Result};
 pub use mailbox::Mailbox;
 pub use mem::MemDisk;
 pub use part::Part;
-pub use signal::Signal;
+pub use signal::{Signal, Turn};
 pub use stream::Stream;
 pub use tasks::TaskSet;

@@ -40,6 +40,40 @@ impl Signal {
     }
 }
 
+/// The turn of one task; it ends when this is dropped, so that no early return keeps it. Tasks that
+/// wait for their turn wait for the signal.
+///
+/// ```text
+///   let turn = loop {
+///       match Turn::take(&taken, &changed) { Some(turn) => break turn, None => changed.wait().await }
+///   };
+/// ```
+#[must_use = "the turn ends when this is dropped"]
+pub struct Turn<'a> {
+    taken: &'a Cell<bool>,
+    changed: &'a Signal,
+}
+
+impl<'a> Turn<'a> {
+    /// Takes the turn, unless another task has it.
+    pub fn take(taken: &'a Cell<bool>, changed: &'a Signal) -> Option<Turn<'a>> {
+        (!taken.replace(true)).then_some(Turn { taken, changed })
+    }
+
+    /// The turn that `taken` was created with, for the one task meant to have it; `None` if it is
+    /// free.
+    pub fn adopt(taken: &'a Cell<bool>, changed: &'a Signal) -> Option<Turn<'a>> {
+        taken.get().then_some(Turn { taken, changed })
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.taken.set(false);
+        self.changed.raise();
+    }
+}
+
 /// See [`Signal::wait`].
 #[must_use = "a future does nothing unless awaited"]
 pub struct Wait<'a> {

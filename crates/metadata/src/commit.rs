@@ -435,7 +435,11 @@ impl MetadataWriter {
                 features = features.with(Features::REPLACEMENT);
             }
         }
-        let most = record.superblock.data_size;
+        // Levels without redundancy count in array space.
+        let most = match self.geometry.family() {
+            Family::Plain => self.geometry.capacity() / SECTOR,
+            Family::Mirror | Family::Parity => record.superblock.data_size,
+        };
         assert!(recovery_offset <= most, "recovered beyond the end of the member");
         Superblock { features, recovery_offset, ..record.superblock.clone() }
     }

@@ -10,12 +10,12 @@ use std::time::Duration;
 use array::CacheMode;
 use array::status::SlotState;
 use io::{Completion, Disk, Done, Op, ZeroSupport};
-use layout::{Layout, Level, Mode, Slot};
+use layout::{Layout, Level, Mode, Slot, Stripe};
 use sim::disk::SimDisk;
 use sim::medium::{Fill, SECTOR};
 use sim::node::{Consent, Node};
 use sim::options::{Dangers, Options, Wish};
-use sim::oracle::{Oracle, Put, Request as Asked};
+use sim::oracle::{Caches, Oracle, Put, Request as Asked};
 use sim::scenario;
 use sim::trace::{Telling, Trace};
 use sim::workload::{Kind, Outcome, Request, Stage};
@@ -463,6 +463,38 @@ fn a_member_put_back_to_before_the_session_is_left_out() {
             disk.poke(0, &old);
             play.node().assemble(Consent::Degraded).await.expect("the others are enough");
             assert_eq!(play.state(1), SlotState::Missing, "it has missed the session");
+            play.read(0, play.capacity()).await;
+        });
+    }
+}
+
+/// A power cut keeps the parity of a write and loses its data, and another member is lost with it.
+/// The written block has one of the last data indices, which only wide log records can name.
+#[test]
+fn the_log_replays_a_torn_row_of_any_width() {
+    let widths = [(Level::Raid5, 65), (Level::Raid5, 66), (Level::Raid6, 67), (Level::Raid6, 128)];
+    for (level, members) in widths {
+        let wide = move |seed| {
+            let mut options = ordinary(seed, Layout::default_for(level, members), members);
+            options.data_bytes = vec![32 << 10; members];
+            options
+        };
+        play(wide, |play| async move {
+            play.fill().await;
+            play.perform(Kind::Flush, 0, SECTOR).await;
+            let geometry = play.node().geometry();
+            let (map, index) = (geometry.stripe(Stripe(0)), geometry.data_count() - 1);
+            let disk = play.disk(map.data(index).index());
+            let start = disk.limits().bytes - geometry.member_bytes(map.data(index));
+            let mut old = vec![0; 4096];
+            disk.peek(start, &mut old);
+            play.write(index as u64 * geometry.chunk_bytes(), 4096).await;
+            let lost = play.disk(map.data(3).index());
+            play.node().kill(false);
+            play.stage.oracle.borrow_mut().crash(Caches::Emptied);
+            disk.poke(start, &old);
+            lost.set_gone(true);
+            play.node().assemble(Consent::Degraded).await.expect("the log replays the row");
             play.read(0, play.capacity()).await;
         });
     }

@@ -1,5 +1,6 @@
 //! Changes of the membership: losses, commands, and their consequences.
 
+use io::Turn;
 use io::broken::{Broken, broken};
 use layout::{
     Configuration, Epoch, Family, MemberId, Mode, RangeSet, Slot, SlotAssignment, SlotSet,
@@ -93,21 +94,19 @@ impl Keeper {
     /// Closes the barrier, makes the configuration that `edit` derives from the current one
     /// durable, and opens the barrier. Members that fail to be written meanwhile are removed, too.
     pub(super) async fn change(&self, edit: impl FnOnce(&mut Configuration)) {
-        self.begin_change().await;
+        let _turn = self.begin_change().await;
         self.change_now(edit).await;
-        self.end_change();
     }
 
     /// Waits for the turn to change the membership.
-    async fn begin_change(&self) {
-        while self.changing.replace(true) && !broken(Broken::TwoChangesAtOnce) {
+    async fn begin_change(&self) -> Option<Turn<'_>> {
+        loop {
+            let turn = Turn::take(&self.changing, &self.changed);
+            if turn.is_some() || broken(Broken::TwoChangesAtOnce) {
+                return turn;
+            }
             self.changed.wait().await;
         }
-    }
-
-    pub(super) fn end_change(&self) {
-        self.changing.set(false);
-        self.changed.raise();
     }
 
     async fn change_now(&self, edit: impl FnOnce(&mut Configuration)) {
@@ -204,10 +203,8 @@ impl Keeper {
 
     /// Carries out a command. Its preconditions must hold until it is done.
     async fn obey(&self, command: Command) -> Result<()> {
-        self.begin_change().await;
-        let result = self.obey_now(command).await;
-        self.end_change();
-        result
+        let _turn = self.begin_change().await;
+        self.obey_now(command).await
     }
 
     async fn obey_now(&self, command: Command) -> Result<()> {

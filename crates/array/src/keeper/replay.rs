@@ -18,6 +18,7 @@
 
 use std::ops::Range;
 
+use io::Turn;
 use io::broken::{Broken, broken};
 use layout::plan::Roles;
 use layout::private::Consistency;
@@ -70,6 +71,7 @@ impl Mending {
 impl Keeper {
     /// Records which members are left out, replays every torn row, and lets the shards begin.
     pub(super) async fn replay(&self, torn_rows: Vec<TornRow>) {
+        let _change = Turn::adopt(&self.changing, &self.changed);
         let turn = self.record.deciding.adopt();
         let mut configuration = self.configuration();
         if self.crash.record_first {
@@ -90,7 +92,6 @@ impl Keeper {
         }
         self.publish(configuration);
         drop(turn);
-        self.end_change();
     }
 
     /// Records members lost during the replay as removed: they may hold other contents than the

@@ -30,7 +30,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use io::broken::{Broken, broken};
-use io::{Buf, Class, Signal};
+use io::{Buf, Class, Signal, Turn};
 use layout::private::CHECKSUM_BLOCK_BYTES;
 use layout::private::checksums::{ChecksumEntry, PAGE_BYTES, PAGE_COVERS, Seed, place};
 use layout::{Family, Geometry, Layout, MemberId, RangeSet, Slot};
@@ -422,25 +422,22 @@ impl RowOp<'_> {
             if checksums.ended.get() >= wanted {
                 return Ok(());
             }
-            if checksums.running.get() {
+            let Some(_turn) = Turn::take(&checksums.running, &checksums.changed) else {
                 checksums.changed.wait().await;
                 continue;
-            }
-            checksums.running.set(true);
+            };
             checksums.begun.set(checksums.begun.get() + 1);
             let number = self.engine.log.as_ref().map(Log::checksums_begin);
             let whole = self.write_pages(checksums).await;
             if !whole && !broken(Broken::ChecksumsLossUnrecorded) {
                 self.engine.on_record().await;
             }
-            checksums.running.set(false);
             if whole {
                 checksums.ended.set(checksums.begun.get());
                 // A failed array does not record losses.
                 let log = self.engine.log.as_ref().filter(|_| !self.engine.view().mode.is_final());
                 log.zip(number).inspect(|(log, number)| log.checksums_written(*number));
             }
-            checksums.changed.raise();
             if !whole {
                 let what = "a member did not take its checksums";
                 return Err(Error::new(ErrorKind::MemberLost, what));

@@ -16,7 +16,7 @@
 use std::cell::{Cell, RefCell};
 
 use io::broken::{Broken, broken};
-use io::{Completions, Signal, Ticket};
+use io::{Completions, Signal, Ticket, Turn};
 use layout::{Mode, SlotSet};
 use metadata::{Error, Result};
 
@@ -71,11 +71,10 @@ impl Engine {
             {
                 return outcome.clone();
             }
-            if flushes.running.get() {
+            let Some(_turn) = Turn::take(&flushes.running, &flushes.changed) else {
                 flushes.changed.wait().await;
                 continue;
-            }
-            flushes.running.set(true);
+            };
             let number = flushes.begun.get() + 1;
             flushes.begun.set(number);
             let outcome = self.flush().await;
@@ -83,8 +82,6 @@ impl Engine {
                 *flushes.failed.borrow_mut() = Some(error.clone());
             }
             *flushes.ended.borrow_mut() = Some((number, outcome));
-            flushes.running.set(false);
-            flushes.changed.raise();
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::cell::Cell;
 
-use io::Signal;
+use io::{Signal, Turn};
 
 /// A mutex that one task holds at a time.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub struct AsyncMutex {
 }
 
 /// The lock; released when dropped.
-pub struct Held<'a>(&'a AsyncMutex);
+pub type Held<'a> = Turn<'a>;
 
 impl AsyncMutex {
     /// A mutex that its creator already holds, and [`AsyncMutex::adopt`]s later.
@@ -24,22 +24,16 @@ impl AsyncMutex {
     /// The lock that the mutex was created with, for the one task meant to hold it; `None` if it
     /// was created free. No other task can take it before that task has dropped it.
     pub fn adopt(&self) -> Option<Held<'_>> {
-        self.taken.get().then_some(Held(self))
+        Turn::adopt(&self.taken, &self.free)
     }
 
     /// Waits until the mutex is free, and takes it.
     pub async fn take(&self) -> Held<'_> {
-        while self.taken.get() {
-            self.free.wait().await;
+        loop {
+            match Turn::take(&self.taken, &self.free) {
+                Some(turn) => return turn,
+                None => self.free.wait().await,
+            }
         }
-        self.taken.set(true);
-        Held(self)
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.0.taken.set(false);
-        self.0.free.raise();
     }
 }

@@ -356,7 +356,7 @@ fn a_new_disk_is_admitted_with_the_next_number_and_written_by_the_next_commit() 
         let answer = assembly.metadata.admit(Rc::clone(&disk) as Rc<dyn Disk>, "new");
         complete(answer).expect("nothing waits").map(|admitted| (disk, admitted))
     };
-    says(&text(admit(6 * MIB).map(drop)), &["new", "too small", &(6 * MIB).to_string()]);
+    says(&text(admit(6 * MIB).map(drop)), &["new", "too small", "6 MiB"]);
     let (disk, admitted) = admit(9 * MIB).unwrap();
     assert_eq!(admitted.id, MemberId(3));
     assert_eq!(admitted.data_offset, rig.superblock(0).data_offset * 512);

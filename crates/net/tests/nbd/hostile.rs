@@ -102,7 +102,7 @@ fn impossible_exports_are_refused() {
         (SIZES, 1 << 20, 5, None),
         (SIZES, 1 << 63, 5, Some("size")),
         (SIZES, u64::MAX, 5, Some("size")),
-        (SIZES, 1 << 20, 0, Some("nothing")),
+        (SIZES, 1 << 20, 0, Some("no export information")),
         (SIZES, 1 << 20, 1, Some("durable")),
         (sized(0, 4096, 1 << 20), 1 << 20, 5, Some("minimum")),
         (sized(3, 4096, 1 << 20), 1 << 20, 5, Some("minimum")),
@@ -167,7 +167,7 @@ fn lies_about_data_end_the_link() {
         (
             status(),
             hex("668e33ef 0001 0005 0000000000000000 0000000c 00000005 00000000 00000000"),
-            "of no bytes",
+            "unrequested or empty",
         ),
     ];
     for (work, bytes, expected) in cases {
