@@ -138,8 +138,8 @@ fn a_member_ahead_and_away_gets_missed_writes_though_the_others_were_idle() {
     }
 }
 
-/// Each of two members of a mirror has run without the other. Their superblocks alone are those of a
-/// split brain; the third member saw both, and proves which one is stale.
+/// Each of two members of a mirror has run without the other. Their superblocks alone are those of
+/// a split brain; the third member saw both, and proves which one is stale.
 #[test]
 fn a_member_that_saw_both_others_proves_their_order() {
     let world = World::new(3, 8 << 20);

@@ -45,7 +45,10 @@ impl Signal {
 ///
 /// ```text
 ///   let turn = loop {
-///       match Turn::take(&taken, &changed) { Some(turn) => break turn, None => changed.wait().await }
+///       match Turn::take(&taken, &changed) {
+///           Some(turn) => break turn,
+///           None => changed.wait().await,
+///       }
 ///   };
 /// ```
 #[must_use = "the turn ends when this is dropped"]
@@ -57,13 +60,14 @@ pub struct Turn<'a> {
 impl<'a> Turn<'a> {
     /// Takes the turn, unless another task has it.
     pub fn take(taken: &'a Cell<bool>, changed: &'a Signal) -> Option<Turn<'a>> {
-        (!taken.replace(true)).then_some(Turn { taken, changed })
+        // Lazily: a turn that is dropped ends.
+        (!taken.replace(true)).then(|| Turn { taken, changed })
     }
 
     /// The turn that `taken` was created with, for the one task meant to have it; `None` if it is
     /// free.
     pub fn adopt(taken: &'a Cell<bool>, changed: &'a Signal) -> Option<Turn<'a>> {
-        taken.get().then_some(Turn { taken, changed })
+        taken.get().then(|| Turn { taken, changed })
     }
 }
 
@@ -93,5 +97,21 @@ impl Future for Wait<'_> {
             waiting.push(cx.waker().clone());
         }
         Poll::Pending
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_turn_leaves_the_turn_to_its_owner() {
+        let (taken, changed) = (Cell::new(false), Signal::new());
+        let turn = Turn::take(&taken, &changed).expect("the first");
+        assert!(Turn::take(&taken, &changed).is_none());
+        assert!(taken.get() && Turn::take(&taken, &changed).is_none());
+        drop(turn);
+        assert!(Turn::adopt(&taken, &changed).is_none(), "free");
+        assert!(Turn::take(&taken, &changed).is_some());
     }
 }

@@ -476,7 +476,7 @@ fn the_log_replays_a_torn_row_of_any_width() {
     for (level, members) in widths {
         let wide = move |seed| {
             let mut options = ordinary(seed, Layout::default_for(level, members), members);
-            options.data_bytes = vec![32 << 10; members];
+            options.data_bytes = vec![64 << 10; members];
             options
         };
         play(wide, |play| async move {
