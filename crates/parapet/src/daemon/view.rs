@@ -249,7 +249,7 @@ fn without_journal(array: &Array) -> Option<Problem> {
     let (name, device) = (&array.name, &journal.name);
     let what = match journal.state {
         JournalState::GivenUp => format!("the journal device {device} has failed"),
-        // The array has not started to log to the device.
+        // The log is on the device, or moves there with the next write.
         JournalState::Logging => return None,
         JournalState::Away => format!("the journal device {device} is not used"),
     };
