@@ -74,7 +74,7 @@ async fn candidates(images: &[Image]) -> Vec<&Opened> {
     wholes.chain(parts).collect()
 }
 
-/// That no array was found, and what is there instead.
+/// Explains that no array was found, and lists the content found instead.
 async fn nothing(failure: Failure, disks: &[&Opened]) -> Failure {
     let mut told = Vec::new();
     for disk in disks {

@@ -1,4 +1,4 @@
-//! `parapet list`: one line for each array that is being served, and for those at rest in a folder.
+//! `parapet list`: one line for each served array, and for each unserved one in a folder.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     timeout: AnswerTimeout,
 }
 
-/// Where arrays are that are not served.
+/// The place to search for arrays that are not served.
 #[derive(clap::Args)]
 pub(super) struct Scan {
     /// List arrays that are not served, too, by the disks in this folder
