@@ -367,8 +367,8 @@ pub(crate) struct Scrub {
     pub(crate) compared_bytes: u64,
     /// Number of mismatches.
     pub(crate) mismatches: u64,
-    /// Number of mismatches repaired: a check repairs what every read repairs, a repair all of
-    /// them.
+    /// Number of mismatches repaired: a check repairs read errors and checksum errors like every
+    /// read, a repair all mismatches.
     #[serde(default)]
     pub(crate) repaired_mismatches: u64,
     /// Bytes of members rewritten.

@@ -194,7 +194,7 @@ pub(crate) fn everything(control: Option<&Path>, timeout: Duration) -> Result<Li
     Ok(list)
 }
 
-/// As [`find_within`], with the default timeout.
+/// As [`find_within`], with the timeout of a command.
 pub(crate) fn find(control: Option<&Path>, name: Option<&str>) -> Result<(Client, Array)> {
     find_within(control, name, ORDER_TIMEOUT)
 }

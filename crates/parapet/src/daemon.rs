@@ -119,7 +119,7 @@ fn tell_ending(origin: &str, ending: &Ending) {
 }
 
 impl Daemon {
-    /// Creates a server without arrays, with so many threads.
+    /// Creates a server without arrays that runs on `threads` threads.
     ///
     /// # Errors
     /// If the machine cannot start the threads.
@@ -541,8 +541,8 @@ pub(crate) async fn first<T>(
     .await
 }
 
-/// Binds the address. It retries after a crash: the kernel takes a moment to release the socket of
-/// a killed server.
+/// Binds the address, with retries: the kernel takes a moment to release the socket of a killed
+/// server.
 async fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
     if let Address::Unix(path) = address {
         places::check_socket(path)?;

@@ -167,7 +167,8 @@ impl Demo<'_> {
         clock.sleep_until(clock.now() + GLANCE).await;
     }
 
-    /// Writes or reads all data with so many requests in flight; returns the number of wrong bytes.
+    /// Writes or reads all data with [`DEPTH`] requests in flight; returns the number of wrong
+    /// bytes.
     async fn transfer(&self, disk: &Rc<dyn Disk>, direction: &Direction) -> Result<u64> {
         let tasks = TaskSet::new();
         let next = Rc::new(Cell::new(0));

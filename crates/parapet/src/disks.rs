@@ -106,8 +106,8 @@ pub(crate) fn open(paths: &[PathBuf], read_only: bool, on: &Spawner) -> Result<V
     paths.iter().map(|path| Ok(open_patiently(path, &options, on)?)).collect()
 }
 
-/// Opens a disk. It retries after a crash: the kernel takes a moment to release a killed process's
-/// disk. Blocks.
+/// Opens a disk, with retries: the kernel takes a moment to release the disk of a killed process.
+/// Blocks.
 ///
 /// # Errors
 /// The obstacle.
@@ -167,7 +167,7 @@ pub(crate) fn refuse_same(paths: &[PathBuf]) -> Result<()> {
 }
 
 /// Returns the first of these disks that shares bytes with the one at `path`. For files it uses
-/// only cached information: their file systems may hang.
+/// only the recorded identity: their file systems may hang.
 pub(crate) fn of_same_bytes(
     (path, identity): (&Path, (u64, u64)),
     held: &[(PathBuf, (u64, u64))],

@@ -286,7 +286,7 @@ fn check_threads(assembly: &Assembly, threads: usize) -> Result<()> {
 /// Starts the array on all threads of the server.
 ///
 /// # Errors
-/// If it cannot run on so many threads.
+/// If it cannot run on that number of threads.
 pub(crate) async fn start(
     assembly: Assembly,
     disks: &[&Opened],

@@ -1,10 +1,11 @@
-//! The program: command line, server, control API. Wiring only; what can go wrong lives below.
+//! The program: command line, server, control API. Wiring only; the crates and modules below do the
+//! work.
 //!
 //! ```text
 //!    main ── flags ── cmd/<verb>  ──▶ client ──────── HTTP, JSON ─────────▶ daemon/control
 //!                         │                                                     │
 //!                         └──▶ engine ──▶ array ◀── daemon ── net::nbd ◀────── orders
-//!    api: what is said, as types       terminal, page: to people       failure: what went wrong
+//!    api: the reports, as types        terminal, page: for users       failure: the errors
 //! ```
 //!
 //! Depends on every crate below; no crate depends on it.

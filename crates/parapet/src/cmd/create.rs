@@ -372,7 +372,7 @@ fn check_order(order: u8, name: &str, members: usize) -> Result<()> {
     Err(Failure::new(Id::Shape, message, action))
 }
 
-/// Reports RAID 3.5 sizes in the user's terms: the engine counts the fragments of blocks.
+/// Checks RAID 3.5 in the user's terms: the engine counts the fragments of blocks.
 fn check_raid35(order: u8, members: usize, block: Option<u64>) -> Result<()> {
     if Some(members) != 1_usize.checked_shl(order.into()).map(|data| data + 1) {
         let message = format!(

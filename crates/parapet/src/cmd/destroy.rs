@@ -49,7 +49,7 @@ struct Victim<'a> {
     /// `None`: the journal device.
     superblock: Option<Superblock>,
     places: Vec<SignatureView>,
-    /// The range of its own content: its private area and its data.
+    /// The starts of its own content: its private area and its data.
     landmarks: Vec<u64>,
 }
 

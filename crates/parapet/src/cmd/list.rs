@@ -20,7 +20,7 @@ pub(crate) struct Args {
     timeout: AnswerTimeout,
 }
 
-/// The place to search for arrays that are not served.
+/// Where arrays are that are not served.
 #[derive(clap::Args)]
 pub(super) struct Scan {
     /// List arrays that are not served, too, by the disks in this folder

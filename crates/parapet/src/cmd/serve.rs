@@ -145,8 +145,7 @@ impl Outlets {
         self.nbd.is_empty() && !self.stdio
     }
 
-    /// Creates a server with so many threads. It adds the arrays, reports them, and serves them
-    /// until it is stopped.
+    /// Creates a server. It adds the arrays, reports them, and serves them until it is stopped.
     ///
     /// # Errors
     /// If no array can be added, or a socket or disk cannot be opened.

@@ -213,7 +213,8 @@ pub(super) fn own_state(status: &Status) -> State {
     }
 }
 
-/// Returns the state of an inner array for its outer one, with so many more members to lose.
+/// Returns the state of an inner array for its outer one. `redundancy_left` is the number of
+/// members that the outer one can still lose.
 fn with_inner(inner: &Array, redundancy_left: usize) -> State {
     match inner.state {
         // The slot already shows the loss of the member.

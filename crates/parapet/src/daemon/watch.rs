@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   cut        bytes are lost                       failed at once
-//!   deleted    nothing is lost while it is open:    kept, and told of; a spare takes over while it
+//!   deleted    nothing is lost while it is open:    kept and reported; a spare takes over while it
 //!              the last chance to save the bytes    serves; failed when the server stops, so that
 //!                                                   the next start does not miss it
 //! ```

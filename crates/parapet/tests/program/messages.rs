@@ -183,8 +183,8 @@ fn bad_blocks_that_the_others_have_are_made_good_by_a_repair() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// A check repairs what every read repairs, and reports it. The report names the corrupt members
-/// until the user clears it.
+/// A check repairs read and checksum errors, as every read does, and reports it. The report names
+/// the corrupt members until the user clears it.
 #[test]
 fn a_check_says_what_it_repaired_and_on_which_member() {
     let world = World::new();

@@ -40,7 +40,7 @@ fn golden(world: &World, name: &str) -> (Vec<String>, Vec<u8>) {
     golden_with(world, name, ("600", "400"))
 }
 
-/// The same, with so many blocks per group, and so many inodes.
+/// The same, with `group` blocks per group and `inodes` inodes.
 fn golden_with(world: &World, name: &str, (group, inodes): (&str, &str)) -> (Vec<String>, Vec<u8>) {
     let (members, capacity) = crate::golden::unpacked(world, name);
     let words: Vec<&str> = members.iter().map(String::as_str).collect();

@@ -221,8 +221,8 @@ impl World {
         out
     }
 
-    /// Runs random writes of all sizes in this part of the array (in fio's units), so many times,
-    /// and verifies them.
+    /// Runs random writes of all sizes in this part of the array (in fio's units) `loops`
+    /// times, and verifies them.
     pub fn fio(&self, offset: &str, size: &str, loops: u32) {
         let fixed = "fio --name=t --ioengine=nbd --rw=randwrite --bsrange=512-128k \
                      --blockalign=512 --iodepth=16 --verify=crc32c --do_verify=1 \
