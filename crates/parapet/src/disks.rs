@@ -147,8 +147,8 @@ pub(crate) fn open_one(path: &Path, options: &Options, on: &Spawner) -> Result<O
     Ok(Opened::file(path, file, on))
 }
 
-/// Refuses two paths that lead to the same disk or the same bytes: a file and a loop device on it,
-/// a disk and a partition of it.
+/// Refuses two paths that lead to the same disk or the same bytes. Examples are a file and a loop
+/// device on it, or a disk and a partition of it.
 ///
 /// # Errors
 /// Names both.

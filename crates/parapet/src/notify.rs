@@ -1,7 +1,7 @@
 //! Reports the state of the service to systemd: the protocol of `sd_notify(3)`.
 //!
 //! Sends a datagram to the socket in `NOTIFY_SOCKET`. Errors are ignored: a service must not fail
-//! because nobody listens.
+//! for lack of a listener.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};

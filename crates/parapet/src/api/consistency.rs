@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use schemars::JsonSchema;
 
-/// How an array stands against the write hole: a crash in the middle of a write leaves parity or
-/// copies that agree neither with the old data nor with the new.
+/// Crash-consistency policy: the protection against the write hole. A crash during a write
+/// leaves parity or copies that agree neither with the old data nor with the new.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
 )]

@@ -3,7 +3,7 @@
 //! Records why members were lost, and checks whether their files still exist:
 //!
 //! ```text
-//!   cut        bytes are lost                       failed at once
+//!   truncated  bytes are lost                       failed at once
 //!   deleted    nothing is lost while it is open:    kept and reported; a spare takes over while it
 //!              the last chance to save the bytes    serves; failed when the server stops, so that
 //!                                                   the next start does not miss it
