@@ -1,9 +1,9 @@
-//! What Parapet says, as types: the same structs are the JSON of the command line, the bodies of
-//! the control API, and what the text is written from.
+//! The reports of Parapet, as types. The same structs define the JSON of the command line, the
+//! bodies of the control API, and the text output.
 //!
-//! Rules: bytes are integers, times RFC 3339 in UTC, states lower_snake words. Within a schema's
-//! number fields are only added. `parapet schema` prints the JSON Schema of each; what stands in
-//! the comments here stands there.
+//! Rules: bytes are integers, times RFC 3339 in UTC, states lower_snake words. A schema number only
+//! gains fields. `parapet schema` prints the JSON Schema of each, with these comments as
+//! descriptions.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -30,146 +30,149 @@ pub(crate) use kept::{KeptCopy, KeptList};
 pub(crate) use order::{Order, Speed};
 pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};
 
-/// Something a command answers with.
+/// The answer of a command.
 pub(crate) trait Report: Serialize + JsonSchema {
-    /// Its schema's name and number: `parapet/status/1`.
+    /// Name and number of its schema: `parapet/status/1`.
     const SCHEMA: &'static str;
 
-    /// The same for people.
+    /// Formats the answer as text.
     fn text(&self, page: &mut Page);
 }
 
-/// The arrays that are being served.
+/// The served arrays.
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct List {
-    /// By name.
+    /// Sorted by name.
     pub(crate) arrays: Vec<Array>,
-    /// Servers that did not answer, and why.
+    /// Servers that did not answer, with the error.
     pub(crate) silent: Vec<String>,
-    /// The folder of control sockets that was looked in; null if one socket was named.
+    /// The folder searched for control sockets; null if one socket was named.
     #[serde(default)]
     pub(crate) folder: Option<String>,
-    /// Arrays that were found by `--scan` and are not served, by name.
+    /// Arrays found by `--scan` that are not served, sorted by name.
     #[serde(default)]
     pub(crate) resting: Vec<Resting>,
 }
 
-/// An array that is not served, by what its members say.
+/// An array that is not served, as its superblocks describe it.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Resting {
-    /// Its identity.
+    /// Its UUID.
     pub(crate) uuid: String,
     /// Its name.
     pub(crate) name: String,
-    /// `raid6`, `linear`, `raid3.5` …; empty if it is not known.
+    /// `raid6`, `linear`, `raid3.5` …; empty if unknown.
     pub(crate) level: String,
-    /// How many slots it has.
+    /// Number of slots.
     pub(crate) slots: usize,
-    /// The members that were found.
+    /// The members found.
     pub(crate) members: Vec<RestingMember>,
 }
 
 /// A member of an array that is not served.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct RestingMember {
-    /// Where it was found.
+    /// Its path.
     pub(crate) path: String,
-    /// By its own superblock: `slot 0`, `spare`, `faulty`, `journal`.
+    /// Its role in its own superblock: `slot 0`, `spare`, `faulty`, `journal`.
     pub(crate) role: String,
 }
 
-/// One array and its story.
+/// State of an array.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Array {
-    /// Its identity.
+    /// Its UUID.
     pub(crate) uuid: String,
     /// Its name: a label, not an identity.
     pub(crate) name: String,
     /// `raid6`, `linear`, `raid3.5` …
     pub(crate) level: String,
-    /// As mdadm names it; `none` where the level has only one.
+    /// Layout by mdadm's names; `none` where the level has only one.
     pub(crate) layout: String,
-    /// Bytes of a chunk; 0 where there are none.
+    /// Chunk size in bytes; 0 where the level has no chunks.
     pub(crate) chunk_bytes: u64,
-    /// Bytes that can be stored.
+    /// Capacity in bytes.
     pub(crate) capacity_bytes: u64,
-    /// How it is, in one word.
+    /// Its state.
     pub(crate) state: State,
-    /// Whether writes are taken.
+    /// Whether the array accepts writes.
     pub(crate) writable: bool,
-    /// How far its redundancy agrees with its data.
+    /// Consistency of redundancy and data.
     #[serde(flatten)]
     pub(crate) integrity: Integrity,
-    /// How many members may be lost without losing data, when all are there.
+    /// Number of members that the level can lose without data loss, when all are present.
     pub(crate) redundancy: usize,
-    /// How many more members may be lost, now: none while parity is not in sync, or not computed.
+    /// Number of further members that it can lose now; 0 while parity is out of sync or not
+    /// computed.
     pub(crate) redundancy_left: usize,
-    /// Whether parity is computed, where the level has it; false only to measure what it costs.
+    /// True if parity is computed, where the level has it; false only to measure its cost.
     #[serde(default)]
     pub(crate) parity: bool,
-    /// One for each slot, in order.
+    /// One entry for each slot, in order.
     pub(crate) slots: Vec<Slot>,
-    /// Members that wait for a slot.
+    /// Members without a slot, available for rebuilds.
     pub(crate) spares: Vec<Member>,
-    /// Members that were failed or replaced, and are not removed yet.
+    /// Failed or replaced members that are not removed yet.
     pub(crate) faulty: Vec<Member>,
-    /// What is being done in the background.
+    /// The running background job.
     pub(crate) job: Option<Job>,
-    /// The last scrub that came to its end.
+    /// The last scrub that ended.
     pub(crate) last_scrub: Option<Scrub>,
-    /// The last rebuild or replacement that came to its end while the array was served.
+    /// The last rebuild or replacement that completed while the array was served.
     #[serde(default)]
     pub(crate) last_rebuild: Option<LastRebuild>,
     /// Limits of background work.
     pub(crate) speed: Speed,
-    /// When writes are acknowledged: `none`, `sync` or `writeback`, as `serve --cache` takes it.
+    /// When the array acknowledges writes: `none`, `sync` or `writeback`, as in `serve --cache`.
     #[serde(default)]
     pub(crate) cache: String,
-    /// Bytes of memory with writes that are acknowledged and not on the members yet.
+    /// Bytes of acknowledged writes in memory that are not on the members yet.
     #[serde(default)]
     pub(crate) cached_bytes: u64,
-    /// Threads that serve it.
+    /// Number of threads.
     #[serde(default)]
     pub(crate) threads: usize,
-    /// Where clients find it.
+    /// NBD URIs of the export.
     pub(crate) exports: Vec<String>,
-    /// What is wrong, and what to do about it.
+    /// Problems, each with a remedy.
     pub(crate) problems: Vec<Problem>,
 }
 
-/// How far the redundancy of an array agrees with its data, and what keeps it so.
+/// Consistency of an array's redundancy and data, and the policy that preserves it.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Integrity {
-    /// True while parity or copies may disagree after writes under way.
+    /// True while writes in flight may leave parity or copies inconsistent.
     pub(crate) dirty: bool,
-    /// Bytes of the array whose parity or copies may disagree until they are synced.
+    /// Bytes of the array out of sync.
     pub(crate) unsynced_bytes: u64,
-    /// True if these bytes are only compared: all that a crash may have cut was made right from the
-    /// intent log, and parity can be relied on.
+    /// True if the resync only verifies these bytes: a replay of the intent log has completed every
+    /// torn row, and parity is valid.
     #[serde(default)]
     pub(crate) verifying: bool,
-    /// Bytes of the array that a crash cut and nothing could settle: errors until they are written.
+    /// Bytes torn by a crash that no replay could recover; reads return an error until they are
+    /// rewritten.
     #[serde(default)]
     pub(crate) bad_bytes: u64,
-    /// How it stands against the write hole; null without redundancy.
+    /// Crash-consistency policy; null without redundancy.
     #[serde(default)]
     pub(crate) consistency: Option<Consistency>,
     /// The journal device; null if the array has none.
     #[serde(default)]
     pub(crate) journal: Option<Journal>,
-    /// Bytes of the array whose checksums do not count yet, 0 once all do; null if none are kept.
+    /// Bytes of the array without valid checksums, 0 once all have them; null without checksums.
     #[serde(default)]
     pub(crate) unsummed_bytes: Option<u64>,
-    /// What was made right from the intent log when it was started; null if nothing had to be.
+    /// Result of the replay at the start of the array; null if no row needed it.
     #[serde(default)]
     pub(crate) replay: Option<Replay>,
-    /// Why the intent log was of no use when it was started; null if it was, or was not needed.
+    /// Why the intent log was unusable at the start of the array; null if it was usable or not
+    /// needed.
     #[serde(default)]
     pub(crate) log_unusable: Option<String>,
 }
 
 impl Array {
-    /// All its members: those with a slot, spares, and those that were failed.
+    /// Returns all its members: those with a slot, spares, and failed ones.
     pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
         let assigned =
             self.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
@@ -177,52 +180,52 @@ impl Array {
     }
 }
 
-/// What the intent log was good for after a crash.
+/// Result of a replay of the intent log after a crash.
 #[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Replay {
-    /// Rows that were being written, and were made right.
+    /// Number of interrupted rows replayed.
     pub(crate) rows: u64,
-    /// Bytes of them that were being written, never acknowledged as durable, and cannot be told:
-    /// an error until they are written.
+    /// Bytes of these rows with unknown content, never acknowledged as durable. Reads return an
+    /// error until they are rewritten.
     pub(crate) lost_bytes: u64,
 }
 
-/// How an array is, the arrays among its members included; the worst comes last.
+/// State of an array, including the arrays among its members; from best to worst.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
-    /// All that should be there is there.
+    /// Every slot has a member in sync.
     Healthy,
-    /// Members are missing; at least one more may be lost.
+    /// Members are missing; the array can lose at least one more.
     Degraded,
-    /// Members are missing, and the next loss loses data.
+    /// Members are missing; the next loss loses data.
     Critical,
-    /// More is missing than the level can make good.
+    /// More members are missing than the level tolerates.
     Failed,
 }
 
-/// A place in an array.
+/// A slot of an array.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Slot {
     /// Its number, from 0.
     pub(crate) slot: usize,
-    /// How it is.
+    /// Its state.
     pub(crate) state: SlotState,
-    /// Who holds it.
+    /// Its member.
     pub(crate) member: Option<Member>,
-    /// The member that is being made a copy of this one, to take its place.
+    /// The replacement that the data of the member is being copied to.
     pub(crate) replacement: Option<Member>,
 }
 
-/// How a slot is.
+/// State of a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SlotState {
-    /// Its member holds all that it should.
+    /// Its member is complete.
     InSync,
-    /// Its member is being filled.
+    /// Its member is being rebuilt.
     Rebuilding,
     /// It has no member.
     Missing,
@@ -231,200 +234,201 @@ pub(crate) enum SlotState {
 /// A disk of an array.
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Member {
-    /// Where it was opened: a path.
+    /// The path that it was opened at.
     pub(crate) name: String,
-    /// Its identity in the array's metadata.
+    /// Its UUID in the array's metadata.
     pub(crate) uuid: String,
-    /// The serial number of the device; files have none.
+    /// Serial number of the device; null for files.
     pub(crate) serial: Option<String>,
-    /// Bytes read from it since the array was started.
+    /// Bytes read from it since the start of the array.
     #[serde(default)]
     pub(crate) read_bytes: u64,
-    /// Bytes written to it since the array was started.
+    /// Bytes written to it since the start of the array.
     #[serde(default)]
     pub(crate) written_bytes: u64,
-    /// Reads that failed, repaired or not, since the array was started or `parapet clear`.
+    /// Failed reads, repaired or not, since the start of the array or `parapet clear`.
     pub(crate) read_errors: u64,
-    /// Writes that failed or were not answered in time, since the array was started or
-    /// `parapet clear`.
+    /// Writes that failed or timed out, since the start of the array or `parapet clear`.
     pub(crate) write_errors: u64,
-    /// Blocks of 4 KiB read from it that did not match their checksums, repaired or not, since the
-    /// array was started or `parapet clear`.
+    /// Blocks of 4 KiB read with a wrong checksum, repaired or not, since the start of the array or
+    /// `parapet clear`.
     #[serde(default)]
     pub(crate) checksum_errors: u64,
-    /// Bytes that were rewritten from redundancy after a read error or a checksum error.
+    /// Bytes rewritten from redundancy after a read error or a checksum error.
     pub(crate) repaired_bytes: u64,
-    /// Bytes on its bad-block list: errors until they are written, unless the others tell them.
+    /// Bytes in its bad-block log: reads return an error until rewritten, unless other members
+    /// supply them.
     #[serde(default)]
     pub(crate) bad_bytes: u64,
-    /// It takes far longer than its peers: reads go past it where they can.
+    /// True if it is far slower than its peers: reads avoid it where possible.
     #[serde(default)]
     pub(crate) slow: bool,
-    /// How long reads take that it makes wait; null while too little is known.
+    /// Latency of reads that wait for this member; null without enough samples.
     #[serde(default)]
     pub(crate) read_latency: Option<Latency>,
-    /// How long writes take that it makes wait; null while too little is known.
+    /// Latency of writes that wait for this member; null without enough samples.
     #[serde(default)]
     pub(crate) write_latency: Option<Latency>,
-    /// Why it was lost, or what is wrong with it; null if nothing is.
+    /// Why it was lost, or its problem; null if there is none.
     pub(crate) trouble: Option<String>,
-    /// The slot that it held last, if it holds none now; null if that is not known.
+    /// Its last slot, if it has none now; null if unknown.
     #[serde(default)]
     pub(crate) last_slot: Option<usize>,
-    /// When it was lost; null if it was not lost while the array was served.
+    /// Time of the loss; null if it was not lost while the array was served.
     #[serde(default)]
     pub(crate) lost_at: Option<Timestamp>,
-    /// Another member has replaced it: it did not fail.
+    /// True if a replacement took over its slot: it did not fail.
     #[serde(default)]
     pub(crate) replaced: bool,
 }
 
-/// How long operations of a member take.
+/// Latency of a member's operations.
 #[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Latency {
-    /// Half take less: microseconds.
+    /// Median in microseconds.
     pub(crate) p50_us: u64,
-    /// All but a hundredth take less: microseconds.
+    /// 99th percentile in microseconds.
     pub(crate) p99_us: u64,
 }
 
-/// Work in the background.
+/// A background job.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Job {
-    /// What it does.
+    /// Its kind.
     pub(crate) kind: JobKind,
-    /// Bytes of the array that are done.
+    /// Bytes of the array completed.
     pub(crate) done_bytes: u64,
-    /// Bytes of the array in all.
+    /// Total bytes of the array to process.
     pub(crate) total_bytes: u64,
-    /// Percent done, below 100 until it is done.
+    /// Percent completed, below 100 until the end.
     pub(crate) percent: f64,
-    /// Bytes of the array per second over the last minute; none if there is nothing to judge by
-    /// yet.
+    /// Bytes of the array per second over the last minute; null without enough samples.
     pub(crate) bytes_per_second: Option<u64>,
     /// Bytes read and written per second over all members, over the last minute.
     pub(crate) member_bytes_per_second: Option<u64>,
-    /// Seconds until it is done, at that rate; none if there is no estimate.
+    /// Estimated seconds to the end, at that rate; null without an estimate.
     pub(crate) seconds_left: Option<u64>,
-    /// What holds it back, in words, where that can be told.
+    /// The limiting factor, if known.
     pub(crate) limited_by: Option<String>,
-    /// When it began; the same as long as it runs.
+    /// Start time; constant while the job runs.
     pub(crate) started: Timestamp,
-    /// Places found so far where members contradict each other.
+    /// Mismatches found so far.
     pub(crate) mismatches: u64,
-    /// Bytes of the array that could not be recovered so far.
+    /// Bytes of the array found unrecoverable so far.
     pub(crate) lost_bytes: u64,
 }
 
-/// Kinds of work in the background.
+/// Kinds of background jobs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JobKind {
-    /// A new member is filled from the others.
+    /// Compute a lost member's data onto a new member.
     Rebuild,
-    /// A member is filled from the one it replaces.
+    /// Copy a member to its replacement.
     Replace,
-    /// Parity and copies are made to agree with the data.
+    /// Make parity and copies match the data.
     Resync,
-    /// Everything is read and compared.
+    /// Read and compare all data.
     Check,
-    /// Everything is read and compared, and what disagrees is repaired.
+    /// Read and compare all data, and repair mismatches.
     Repair,
-    /// What has no checksums that count is read, compared and checksummed.
+    /// Read and compare blocks without valid checksums, and checksum them.
     Checksum,
 }
 
-/// How a rebuild went.
+/// Result of a rebuild.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct LastRebuild {
-    /// True if a member was copied to the one that replaces it; false if it was filled from others.
+    /// True if a member was copied to its replacement; false if its data was computed from others.
     pub(crate) replace: bool,
-    /// When it ended.
+    /// End time.
     pub(crate) ended: Timestamp,
-    /// How long it took.
+    /// Duration.
     pub(crate) seconds: f64,
-    /// Bytes read and written per second over all members; null if it was over too soon to tell.
+    /// Bytes read and written per second over all members; null if the job was too short for a
+    /// rate.
     pub(crate) member_bytes_per_second: Option<u64>,
 }
 
-/// How a scrub went.
+/// Result of a scrub.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Scrub {
-    /// True if it was to repair, false if to compare only.
+    /// True for `repair`, false for `check`.
     pub(crate) repair: bool,
-    /// True if it came to the end of the array.
+    /// True if it reached the end of the array.
     pub(crate) complete: bool,
-    /// When it ended.
+    /// End time.
     pub(crate) ended: Timestamp,
-    /// How long it took.
+    /// Duration.
     pub(crate) seconds: f64,
-    /// Bytes read and written, over all members.
+    /// Bytes read and written over all members.
     pub(crate) bytes: u64,
-    /// Bytes of the array that were compared with their redundancy.
+    /// Bytes of the array compared with their redundancy.
     pub(crate) compared_bytes: u64,
-    /// Places where members contradicted each other.
+    /// Number of mismatches.
     pub(crate) mismatches: u64,
-    /// Those of them that were repaired: a check repairs what any read would, a repair all.
+    /// Number of mismatches repaired: a check repairs read errors and checksum errors like every
+    /// read, a repair all mismatches.
     #[serde(default)]
     pub(crate) repaired_mismatches: u64,
-    /// Bytes of members that were rewritten.
+    /// Bytes of members rewritten.
     pub(crate) repaired_bytes: u64,
-    /// Those of them where it could not be told which member was wrong: what they agree on now may
-    /// be the wrong one.
+    /// Rewritten bytes where the wrong member was unknown: the members now agree, possibly on
+    /// the wrong data.
     pub(crate) guessed_bytes: u64,
-    /// These places: the first 1000.
+    /// The mismatches: the first 1000.
     pub(crate) findings: Vec<Finding>,
 }
 
-/// A place where members contradict each other.
+/// A mismatch between members.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Finding {
-    /// The first byte of the array concerned.
+    /// The first affected byte of the array.
     pub(crate) array_offset: u64,
-    /// Where that is on the member, from the start of its data.
+    /// Its position on the member, from the start of the data.
     pub(crate) member_offset: u64,
-    /// Where that is on the member, from the start of its file or disk: of the wrong member, or of
-    /// the first one concerned where it cannot be told.
+    /// Its position on the member, from the start of the file or disk. The member is the wrong one,
+    /// or the first affected one if the wrong one is unknown.
     pub(crate) disk_offset: u64,
-    /// Bytes of a member concerned.
+    /// Number of affected bytes on a member.
     pub(crate) bytes: u64,
-    /// The slot that is wrong, where the level can tell.
+    /// The slot with wrong data, if the level can identify it.
     pub(crate) slot: Option<usize>,
-    /// The members agree there again.
+    /// True if the members agree again.
     #[serde(default)]
     pub(crate) repaired: bool,
 }
 
-/// Something that is wrong, and what to do about it.
+/// A problem of an array, with its remedy.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Problem {
-    /// Stable, such as `PPT-8001`.
+    /// Stable id, such as `PPT-8001`.
     pub(crate) id: String,
-    /// One sentence.
+    /// Description, one sentence.
     pub(crate) message: String,
-    /// One command.
+    /// Remedy, one command.
     pub(crate) action: String,
 }
 
-/// A control command that was carried out.
+/// A completed control command.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Changed {
-    /// What was done, in one sentence.
+    /// Its effect, in one sentence.
     pub(crate) message: String,
-    /// The array as it is now; null if it is not served any more.
+    /// The array after the command; null if it is not served any more.
     pub(crate) array: Option<Array>,
 }
 
-/// What a command would do, or has done.
+/// The plan of a command, or its result.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Plan {
-    /// True if it was done; false if it was only planned.
+    /// True if the command was executed; false for a plan only.
     pub(crate) done: bool,
     /// `create`, `destroy`, `undestroy`, `recover`.
     pub(crate) verb: String,
     /// The array.
     pub(crate) name: String,
-    /// Its identity; before it is made, null.
+    /// Its UUID; null before its creation.
     pub(crate) uuid: Option<String>,
     /// As in [`Array`].
     pub(crate) level: String,
@@ -432,28 +436,28 @@ pub(crate) struct Plan {
     pub(crate) layout: String,
     /// As in [`Array`].
     pub(crate) chunk_bytes: u64,
-    /// Bytes that can be stored.
+    /// Capacity in bytes.
     pub(crate) capacity_bytes: u64,
-    /// Bytes of the members that it takes.
+    /// Bytes used on each member.
     pub(crate) raw_bytes: u64,
-    /// How many members may be lost.
+    /// Number of members that the array can lose.
     pub(crate) redundancy: usize,
-    /// How it will stand against the write hole; null without redundancy, and where the verb does
-    /// not make an array.
+    /// Crash-consistency policy. Null without redundancy, and for verbs that do not create an
+    /// array.
     #[serde(default)]
     pub(crate) consistency: Option<Consistency>,
-    /// It will keep checksums of its blocks.
+    /// True if the array will keep checksums of its blocks.
     #[serde(default)]
     pub(crate) checksums: bool,
-    /// The disks it concerns, slots first, then spares, then the journal device.
+    /// The affected disks: slots first, then spares, then the journal device.
     pub(crate) disks: Vec<PlannedDisk>,
-    /// What the user should know before saying yes.
+    /// Warnings to read before confirmation.
     pub(crate) warnings: Vec<String>,
-    /// Where copies of what was overwritten lie.
+    /// Folder of the copies of overwritten blocks.
     pub(crate) undo: Option<String>,
 }
 
-/// What becomes of a disk.
+/// The plan for a disk.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PlannedDisk {
     /// Its path.
@@ -464,128 +468,127 @@ pub(crate) struct PlannedDisk {
     pub(crate) bytes: u64,
     /// `slot 0`, `spare`, `journal`.
     pub(crate) role: String,
-    /// What is on it and will not be after this.
+    /// Content that the command erases.
     pub(crate) overwrites: Vec<SignatureView>,
-    /// True if the disk is a file that does not exist yet.
+    /// True if the disk is a file to be created.
     pub(crate) new: bool,
 }
 
-/// An array that was put together.
+/// An assembled array.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Assembled {
     /// The array.
     pub(crate) array: Array,
-    /// What a person should know about it.
+    /// Notes for the user.
     pub(crate) notes: Vec<String>,
-    /// True if nothing is left to sync, and the array was stopped clean; false if nothing was
-    /// written.
+    /// True if everything is in sync and the array was stopped clean; false if nothing was written.
     pub(crate) settled: bool,
 }
 
-/// What a server serves, once it is ready.
+/// A server that is ready.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Serving {
-    /// Its process number.
+    /// Its process id.
     pub(crate) pid: u32,
     /// Its arrays.
     pub(crate) arrays: Vec<Array>,
     /// Where NBD clients connect: `unix:PATH`, `tcp:ADDRESS:PORT`.
     pub(crate) nbd: Vec<String>,
-    /// Where control commands go.
+    /// Addresses of the control sockets.
     pub(crate) control: Vec<String>,
     /// Whether TLS is required.
     pub(crate) tls: bool,
 }
 
-/// The answer of `health`, as monitoring plugins give it.
+/// The answer of `health`, in the form of monitoring plugins.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Health {
     /// `ok`, `warning`, `critical`, `unknown`; the exit status is 0, 1, 2, 3.
     pub(crate) verdict: Verdict,
     /// One line.
     pub(crate) message: String,
-    /// Performance data, as plugins write it.
+    /// Performance data, in the form of monitoring plugins.
     pub(crate) performance: String,
 }
 
-/// What `health` thinks.
+/// Health of an array.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
-    /// All is well.
+    /// No problem.
     Ok,
-    /// Degraded but redundant, rebuilding, or mismatches were found.
+    /// Degraded but redundant, rebuilding, or with mismatches.
     Warning,
-    /// No redundancy left where there should be, or failed.
+    /// Failed, or no redundancy left where the level has some.
     Critical,
-    /// It cannot be told.
+    /// The state is unknown.
     Unknown,
 }
 
-/// When background work will be done.
+/// The estimated end of background work.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct When {
     /// The array.
     pub(crate) name: String,
-    /// Its identity.
+    /// Its UUID.
     pub(crate) uuid: String,
-    /// What is being done; null if nothing is.
+    /// The running job; null if there is none.
     pub(crate) job: Option<Job>,
-    /// When it will be done; null without an estimate.
+    /// Its estimated end; null without an estimate.
     pub(crate) expected: Option<Timestamp>,
 }
 
-/// The end of a wait.
+/// Result of a wait.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Waited {
     /// The array.
     pub(crate) name: String,
-    /// How long it took.
+    /// Duration.
     pub(crate) seconds: f64,
-    /// The array as it is now.
+    /// The array after the wait.
     pub(crate) array: Array,
 }
 
-/// How a demonstration went.
+/// Result of a demonstration.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Demonstration {
-    /// Bytes written, and read back, through NBD.
+    /// Bytes written and read back through NBD.
     pub(crate) bytes: u64,
-    /// Bytes that came back different.
+    /// Bytes that were read back different.
     pub(crate) wrong_bytes: u64,
-    /// Members failed while writes ran.
+    /// Members failed during the writes.
     pub(crate) failed: Vec<String>,
-    /// How long writing took.
+    /// Duration of the writes.
     pub(crate) write_seconds: f64,
-    /// How long the rest of the rebuild took after the writes.
+    /// Duration of the rest of the rebuild, after the writes.
     pub(crate) rebuild_seconds: f64,
-    /// How long reading took.
+    /// Duration of the reads.
     pub(crate) read_seconds: f64,
 }
 
-/// Plain text, where a verb has nothing else: completions, where manual pages are.
+/// Plain text, for verbs without a structured report: completions, folders of manual pages.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Text {
-    /// All of it.
+    /// The text.
     pub(crate) text: String,
 }
 
-/// An error, in the place of a report.
+/// An error, in place of a report.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ErrorView {
-    /// Stable: `PPT-` and a number whose first digit is the exit status.
+    /// Stable id: `PPT-` and a number whose first digit is the exit status.
     pub(crate) id: String,
-    /// What is wrong.
+    /// Description of the error.
     pub(crate) message: String,
-    /// What to do next.
+    /// Remedy.
     pub(crate) action: String,
     /// The exit status.
     pub(crate) exit_code: u8,
 }
 
-/// Percent done, below 100 until all is.
+/// Computes the percentage, below 100 until all is done.
 pub(crate) fn percent(done: u64, total: u64) -> f64 {
     if done >= total {
         return 100.0;

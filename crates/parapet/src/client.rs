@@ -1,6 +1,6 @@
-//! The other end of the control API: finds the server of an array and speaks with it.
+//! The client of the control API: finds the server of an array and sends it requests.
 //!
-//! Plain blocking sockets: a control command does one thing. Never looks at members.
+//! Uses plain blocking sockets, because a control command does one thing. Never reads members.
 
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -17,33 +17,32 @@ use crate::failure::{Failure, Id, Result};
 use crate::http::{self, Method};
 use crate::places;
 
-/// How long a server may take to carry out an order: some flush all members, and a member may take
-/// its deadline.
+/// Timeout of a command: some commands flush all members, and each member may take its deadline.
 const ORDER_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// How long a server may take to answer a question, unless the user says otherwise.
+/// Timeout of a query, unless the user sets another one.
 pub(crate) const QUESTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A server of arrays.
 #[derive(Clone, Debug)]
 pub(crate) struct Client {
     socket: PathBuf,
-    /// How long it may take to answer a question.
+    /// Timeout of a query.
     timeout: Duration,
 }
 
 impl Client {
-    /// The server that listens at this socket.
+    /// Returns the server that listens at this socket.
     pub(crate) fn at(socket: impl Into<PathBuf>) -> Client {
         Client { socket: socket.into(), timeout: ORDER_TIMEOUT }
     }
 
-    /// The same server, which may take this long to answer a question.
+    /// Sets the timeout of queries.
     fn within(self, timeout: Duration) -> Client {
         Client { timeout, ..self }
     }
 
-    /// Asks, and reads the answer's data.
+    /// Sends a query, and parses the data of the answer.
     fn ask<T: DeserializeOwned>(&self, method: Method, path: &[&str], body: &[u8]) -> Result<T> {
         let timeout = match method {
             Method::Get => self.timeout,
@@ -62,8 +61,8 @@ impl Client {
         Err(Failure::new(id, error.message, error.action))
     }
 
-    /// Sends a request and gives the answer. A thread does it: a server that stands still may not
-    /// even accept the connection, and a unix socket has no time limit for that.
+    /// Sends a request and returns the answer. A thread does it: a hung server may not accept the
+    /// connection, and connecting a unix socket has no timeout.
     fn exchange(&self, request: Vec<u8>, timeout: Duration) -> Result<Vec<u8>> {
         places::check_socket(&self.socket).map_err(|failure| match failure.id {
             Id::Missing => self.absent(),
@@ -94,7 +93,7 @@ impl Client {
         }
     }
 
-    /// Nobody listens at the socket. If it exists, its server was killed.
+    /// Explains that no server listens at the socket. If the socket exists, its server was killed.
     fn absent(&self) -> Failure {
         let socket = self.socket.display();
         let start = "start one: parapet serve NAME MEMBER…";
@@ -121,24 +120,24 @@ impl Client {
         Failure::new(Id::Unreachable, message, "see the server's log")
     }
 
-    /// Every array of this server.
+    /// Returns every array of this server.
     pub(crate) fn arrays(&self) -> Result<Vec<Array>> {
         self.ask::<List>(Method::Get, &["v1", "arrays"], b"").map(|list| list.arrays)
     }
 
-    /// One array of this server, by name or UUID.
+    /// Returns one array of this server, by name or UUID.
     pub(crate) fn array(&self, name: &str) -> Result<Array> {
         self.ask(Method::Get, &["v1", "arrays", name], b"")
     }
 
-    /// Has an order carried out.
+    /// Sends a command.
     pub(crate) fn order(&self, name: &str, verb: &str, order: &Order) -> Result<Changed> {
         let body = serde_json::to_vec(order).expect("an order is made of strings and numbers");
         self.ask(Method::Post, &["v1", "arrays", name, verb], &body)
     }
 }
 
-/// Where the servers of this user may be found: the socket named, or all in the usual folder.
+/// Returns the possible servers of this user: the named socket, or all in the default folder.
 pub(crate) fn servers(control: Option<&Path>) -> Vec<Client> {
     if let Some(path) = control {
         return vec![Client::at(path)];
@@ -151,7 +150,7 @@ pub(crate) fn servers(control: Option<&Path>) -> Vec<Client> {
     sockets.into_iter().map(Client::at).collect()
 }
 
-/// One request and its answer.
+/// Sends one request and reads its answer.
 fn talk(socket: &Path, request: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = UnixStream::connect(socket)?;
     stream.write_all(request)?;
@@ -160,7 +159,7 @@ fn talk(socket: &Path, request: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// What each server answers, all asked at once: one that stands still delays no other.
+/// Queries all servers in parallel, so that a hung one delays no other.
 fn ask_all(control: Option<&Path>, timeout: Duration) -> Vec<(Client, Result<Vec<Array>>)> {
     let clients = servers(control).into_iter().map(|client| client.within(timeout));
     thread::scope(|scope| {
@@ -179,7 +178,7 @@ fn ask_all(control: Option<&Path>, timeout: Duration) -> Vec<(Client, Result<Vec
     })
 }
 
-/// The arrays of all servers that answer within this time, each once.
+/// Returns the arrays of all servers that answer within the timeout, each once.
 pub(crate) fn everything(control: Option<&Path>, timeout: Duration) -> Result<List> {
     let folder = control.is_none().then(|| places::runtime().display().to_string());
     let mut list = List { folder, ..List::default() };
@@ -195,12 +194,12 @@ pub(crate) fn everything(control: Option<&Path>, timeout: Duration) -> Result<Li
     Ok(list)
 }
 
-/// As [`find_within`], by one who can wait.
+/// As [`find_within`], with the timeout of a command.
 pub(crate) fn find(control: Option<&Path>, name: Option<&str>) -> Result<(Client, Array)> {
     find_within(control, name, ORDER_TIMEOUT)
 }
 
-/// The server of an array, and the array as it is: by name or UUID, or the only one if not named.
+/// Finds the server and the state of an array by name or UUID, or of the only one if not named.
 pub(crate) fn find_within(
     control: Option<&Path>,
     name: Option<&str>,
@@ -229,7 +228,7 @@ pub(crate) fn find_within(
     }
     match (found.len(), silent) {
         (1, _) => Ok(found.remove(0)),
-        // The array may be its.
+        // The array may belong to the silent server.
         (0, Some(silent)) => Err(silent),
         (0, None) => Err(not_served(control, name)),
         _ => {

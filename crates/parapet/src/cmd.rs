@@ -1,7 +1,7 @@
-//! The verbs: a file each, or one for two of a kind, with its flags and what it does.
+//! The verbs: one file each, or one for a pair of similar verbs, with its flags and code.
 //!
-//! Verbs that act on a running array ask its server; `create`, `examine`, `assemble` and `destroy`
-//! work on members; `serve` and `quickstart` are servers.
+//! Verbs for a running array send requests to its server. `create`, `examine`, `assemble` and
+//! `destroy` work on members; `serve` and `quickstart` are servers.
 
 use clap::Subcommand;
 
@@ -70,15 +70,15 @@ pub(crate) enum Verb {
 }
 
 impl Verb {
-    /// True for the verb that goes on for long: its log has the changes of state.
+    /// Returns true for a verb that runs as a server: its log has the changes of state.
     pub(crate) const fn is_server(&self) -> bool {
         matches!(self, Verb::Serve(_))
     }
 
-    /// Does it.
+    /// Executes the verb.
     ///
     /// # Errors
-    /// Why not, and what to do.
+    /// The cause, and a remedy.
     pub(crate) fn run(self, terminal: &Terminal) -> Result<Exit> {
         match self {
             Verb::Quickstart(args) => quickstart::run(args, terminal),
@@ -111,25 +111,25 @@ impl Verb {
     }
 }
 
-/// A member as its array's server knows it: by the name that it has there, or else as a path.
+/// Resolves a member to its name in the array's server, or else to a path.
 pub(crate) fn member_of(text: &str, array: &Array) -> String {
     let whole = std::path::absolute(text).map(|path| path.display().to_string());
     let known = |name: &str| array.members().any(|member| member.name == name);
     match whole {
         _ if known(text) => text.into(),
         Ok(whole) if known(&whole) => whole,
-        // Only now the file system is asked, which may hang.
+        // Resolve paths last: the file system may hang.
         _ => absolute(text),
     }
 }
 
-/// A path of the user's, as a server in another folder sees it; or what is none, as it is.
+/// Makes an existing path absolute, for a server in another folder; returns any other text as is.
 pub(crate) fn absolute(text: &str) -> String {
     if std::path::Path::new(text).exists() { whole(text) } else { text.into() }
 }
 
-/// A path of the user's, whether there is something or not: a server in another folder may have
-/// something else by that name.
+/// Makes a path absolute, whether it exists or not. The same name in the server's folder could be
+/// another file.
 pub(crate) fn whole(text: &str) -> String {
     std::path::absolute(text).map_or_else(|_| text.into(), |path| path.display().to_string())
 }

@@ -1,4 +1,4 @@
-//! A process that serves arrays: wiring, and an orderly end.
+//! The server process: connects arrays, exports and sockets, and shuts them down in order.
 //!
 //! ```text
 //!    members ─▶ Array ─▶ Export ─▶ nbd::Server ◀── listeners (unix, tcp, systemd, stdio)
@@ -6,13 +6,13 @@
 //!              orders ◀── control ◀── control sockets (HTTP, JSON)
 //! ```
 //!
-//! Owns its arrays from the moment they are assembled until their members are marked clean. One
-//! executor, one thread; with `--threads`, a crew of others serves clients too. Never decides
-//! anything about data: that is `array`'s business.
+//! Owns its arrays from their assembly until their members are marked clean. It has one executor on
+//! one thread; with `--threads`, worker threads serve clients too. Never decides anything about
+//! data: that is the job of `array`.
 //!
-//! The end: no new connections; requests under way are finished and answered; each array flushes
-//! and marks its members clean; then the process goes. A second signal says what is being waited
-//! for, a third one stops waiting.
+//! Shutdown: accept no new connections; finish and answer requests in flight; flush each array and
+//! mark its members clean; exit. A second signal reports the pending work, a third one stops the
+//! wait.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -52,19 +52,18 @@ use exports::Shown;
 pub(crate) use orders::of_engine;
 pub(crate) use served::{Known, Served, Story};
 
-/// Memory kept for requests of clients that are not whole blocks, and for payloads.
+/// Memory for payloads and for client requests that are not whole blocks.
 const POOL_BYTES: usize = 32 << 20;
-/// A pause after the machine has refused a connection: no descriptors left.
+/// Pause after a refused connection: the process has no file descriptors left.
 const BREATH: Duration = Duration::from_millis(200);
-/// Between two lines of the log about connections that were turned away.
+/// Minimum interval of log lines about refused connections.
 const QUIET: Duration = Duration::from_secs(10);
-/// How long a server that was killed may take to let go of its socket, and how often that is looked
-/// at.
+/// How long a killed server may take to release its socket, and the interval of the checks.
 const LETTING_GO: Duration = Duration::from_secs(5);
 const BLINK: Duration = Duration::from_millis(20);
-/// How long clients may take at the end to take the answers to what they have asked.
+/// How long clients may take at shutdown to receive their answers.
 const CLIENTS: Duration = Duration::from_secs(10);
-/// How long control commands under way may still take at the end.
+/// How long control commands in flight may take at shutdown.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// See the module.
@@ -72,14 +71,14 @@ pub(crate) struct Daemon {
     spawner: Spawner,
     pool: Pool,
     arrays: RefCell<Vec<Rc<Served>>>,
-    /// There are others, which are not served though they were looked for.
+    /// Whether other arrays were requested or found but are not served.
     others: Cell<bool>,
     exports: Rc<Shown>,
     server: Server,
     crew: Crew,
     secure: bool,
     nbd: RefCell<Vec<Address>>,
-    /// Listeners for NBD so far: each has a number, and places of its own.
+    /// Number of NBD listeners so far: each has its own number and connection limit.
     listeners: Cell<usize>,
     control: RefCell<Vec<Address>>,
     usual_control: Cell<bool>,
@@ -89,7 +88,7 @@ pub(crate) struct Daemon {
     turned_away: TurnedAway,
 }
 
-/// Connections that were turned away: told of now and then, however many there are.
+/// Refused connections, logged at intervals to limit the log's size.
 #[derive(Default)]
 struct TurnedAway {
     count: Cell<u64>,
@@ -107,7 +106,7 @@ impl TurnedAway {
     }
 }
 
-/// Why a client has gone, if anybody should know.
+/// Logs why a client disconnected, if the cause matters.
 fn tell_ending(origin: &str, ending: &Ending) {
     match ending {
         Ending::Stalled => {
@@ -120,10 +119,10 @@ fn tell_ending(origin: &str, ending: &Ending) {
 }
 
 impl Daemon {
-    /// A server without arrays, on so many threads.
+    /// Creates a server without arrays that runs on `threads` threads.
     ///
     /// # Errors
-    /// If the machine has no room for the threads.
+    /// If the machine cannot start the threads.
     pub(crate) fn new(
         spawner: &Spawner,
         tls: Option<Identity>,
@@ -132,7 +131,7 @@ impl Daemon {
         Daemon::with_memory(spawner, tls, threads, DEFAULT_MEMORY)
     }
 
-    /// The same, with so many bytes of memory for the requests of all NBD clients.
+    /// As [`Daemon::new`], with a memory limit for the requests of all NBD clients.
     ///
     /// # Errors
     /// As [`Daemon::new`].
@@ -168,7 +167,7 @@ impl Daemon {
         }))
     }
 
-    /// Starts an array whose members are these disks, with a shard on each thread.
+    /// Starts an array on these disks, with a shard on each thread.
     pub(crate) fn start(&self, assembly: Assembly, disks: &[&Opened], mut host: Host) -> Array {
         host.shards = self.crew.threads();
         let mut mailboxes = os::mailbox::connected(host.shards).into_iter();
@@ -193,7 +192,7 @@ impl Daemon {
         array
     }
 
-    /// Tells the other threads of a disk that joins an array, before it does.
+    /// Announces a joining disk to the other threads before it joins.
     async fn introduce(
         &self,
         served: &Served,
@@ -209,7 +208,7 @@ impl Daemon {
         self.crew.ask_each(errand).await;
     }
 
-    /// Takes an array in: drives it, and listens to what happens to it.
+    /// Adds an array: runs it and processes its events.
     pub(crate) fn take_in(self: &Rc<Self>, served: Served) -> Rc<Served> {
         let served = Rc::new(served);
         self.arrays.borrow_mut().push(Rc::clone(&served));
@@ -223,10 +222,10 @@ impl Daemon {
         served
     }
 
-    /// Shows an array to clients, under its own name or another.
+    /// Exports an array, under its own name or another.
     ///
     /// # Errors
-    /// If there is an export of this name already.
+    /// If an export of this name exists.
     pub(crate) fn export(
         &self,
         served: &Served,
@@ -249,17 +248,17 @@ impl Daemon {
         Ok(())
     }
 
-    /// Notes that there is an array that is not served, though it was looked for.
+    /// Records that a requested or found array is not served.
     pub(crate) fn lack_another(&self) {
         self.others.set(true);
     }
 
-    /// True if there are arrays that are not served, though they were looked for.
+    /// Returns true if a requested or found array is not served.
     pub(crate) fn lacks_others(&self) -> bool {
         self.others.get()
     }
 
-    /// Shows an array to clients no more, and ends the connections of those who use it.
+    /// Removes the exports of an array and closes their connections.
     async fn retire(&self, served: &Served) {
         let uuid = served.uuid();
         let own = self.exports.retire(uuid);
@@ -270,8 +269,8 @@ impl Daemon {
         self.with_patience(farewells).await;
     }
 
-    /// Waits for clients to take their answers, but not for ever: members come first, and are
-    /// marked clean although somebody does not read.
+    /// Waits for clients to receive their answers, with a timeout. A client that does not read must
+    /// not keep the members from being marked clean.
     async fn with_patience(&self, farewells: impl Future<Output = ()>) {
         let clock = self.spawner.clock();
         if first(farewells, clock.sleep_until(clock.now() + CLIENTS)).await.is_none() {
@@ -279,38 +278,38 @@ impl Daemon {
         }
     }
 
-    /// How many threads serve.
+    /// Returns the number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.crew.threads()
     }
 
-    /// The executor it runs on.
+    /// Returns the executor that it runs on.
     pub(crate) fn spawner(&self) -> &Spawner {
         &self.spawner
     }
 
-    /// The arrays, in the order in which they were taken in.
+    /// Returns the arrays, in the order in which they were added.
     pub(crate) fn arrays(&self) -> Vec<Rc<Served>> {
         self.arrays.borrow().clone()
     }
 
-    /// The array of this name or UUID.
+    /// Returns the array of this name or UUID.
     pub(crate) fn find(&self, name: &str) -> Option<Rc<Served>> {
         let arrays = self.arrays.borrow();
         arrays.iter().find(|served| served.uuid() == name || served.name() == name).cloned()
     }
 
-    /// Where NBD clients connect.
+    /// Returns the NBD addresses.
     pub(crate) fn nbd_addresses(&self) -> Vec<Address> {
         self.nbd.borrow().clone()
     }
 
-    /// Where control commands go.
+    /// Returns the control addresses.
     pub(crate) fn control_addresses(&self) -> Vec<Address> {
         self.control.borrow().clone()
     }
 
-    /// Whether TLS is required.
+    /// Returns whether TLS is required.
     pub(crate) fn is_secure(&self) -> bool {
         self.secure
     }
@@ -318,14 +317,14 @@ impl Daemon {
     /// Serves NBD at this address.
     ///
     /// # Errors
-    /// If it cannot be listened on.
+    /// If it cannot listen there.
     pub(crate) async fn serve_nbd(self: &Rc<Self>, address: &Address) -> Result<()> {
         let listener = bind(address, &self.spawner).await?;
         self.accept_nbd(listener);
         Ok(())
     }
 
-    /// Serves NBD to whoever connects here.
+    /// Serves the NBD clients of this listener.
     pub(crate) fn accept_nbd(self: &Rc<Self>, listener: Listener) {
         self.nbd.borrow_mut().extend(listener.address());
         let number = self.listeners.replace(self.listeners.get() + 1);
@@ -356,7 +355,7 @@ impl Daemon {
         });
     }
 
-    /// Serves one NBD client, and ends when it has gone.
+    /// Serves one NBD client, and shuts down when it disconnects.
     pub(crate) fn serve_only(self: &Rc<Self>, stream: Box<dyn Stream>) {
         if let Some(serving) = self.server.admit(stream, usize::MAX, "standard input") {
             let daemon = Rc::clone(self);
@@ -368,13 +367,13 @@ impl Daemon {
         }
     }
 
-    /// Listens for control commands at this address; `usual` if that is where they are looked for.
+    /// Listens for control commands at this address; `usual` if that is the default place.
     ///
     /// # Errors
-    /// If it cannot be listened on.
+    /// If it cannot listen there.
     pub(crate) async fn listen(self: &Rc<Self>, path: &Path, usual: bool) -> Result<()> {
         let listener = bind(&Address::Unix(path.to_owned()), &self.spawner).await?;
-        // Whoever may write to the socket may stop the array.
+        // Any process that can write to the socket can stop the array.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(path, mode)
             .map_err(|error| crate::failure::of_path(path, &error))?;
@@ -383,7 +382,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Listens for control commands here.
+    /// Serves the control connections of this listener.
     pub(crate) fn listen_on(self: &Rc<Self>, listener: Listener) {
         self.control.borrow_mut().extend(listener.address());
         let daemon = Rc::clone(self);
@@ -396,7 +395,7 @@ impl Daemon {
         });
     }
 
-    /// The next connection; nothing when the server is ending.
+    /// Accepts the next connection; none during shutdown.
     async fn accept(&self, listener: &Listener) -> Option<OwnedFd> {
         loop {
             match self.unless_ending(listener.accept()).await? {
@@ -410,13 +409,13 @@ impl Daemon {
         }
     }
 
-    /// A connection, on this thread.
+    /// Wraps a connection for this thread's executor.
     fn socket(&self, connection: OwnedFd) -> Option<Socket> {
         let taken = Socket::from_fd(connection, &self.spawner);
         taken.inspect_err(|error| tracing::error!(%error, "a connection was not taken over")).ok()
     }
 
-    /// The outcome of `work`, or nothing if the server begins to end before.
+    /// Returns the outcome of `work`, or none if shutdown begins first.
     async fn unless_ending<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let ending = async {
             while !self.ending.get() {
@@ -426,13 +425,13 @@ impl Daemon {
         first(work, ending).await
     }
 
-    /// Begins to end.
+    /// Begins the shutdown.
     pub(crate) fn end(&self) {
         self.ending.set(true);
         self.stirred.raise();
     }
 
-    /// Serves until it is told to stop, by signal or by command, and stops in order.
+    /// Serves until a signal or a command stops it, then shuts down in order.
     ///
     /// # Errors
     /// If an array's members could not be marked clean, or a third signal came.
@@ -444,12 +443,12 @@ impl Daemon {
         self.wind_up(signals).await
     }
 
-    /// Stops in order, minding signals.
+    /// Shuts down in order while handling signals.
     async fn wind_up(&self, signals: &Signals) -> Result<()> {
         notify::stopping();
         let impatience = async {
             signals.next().await;
-            // Whoever read it may have gone: that must not keep it from stopping in order.
+            // The reader of standard error may have gone; that must not prevent an orderly stop.
             let left = self.what_is_left();
             let _ = writeln!(std::io::stderr(), "parapet: still {left}; once more to give up");
             signals.next().await;
@@ -469,7 +468,7 @@ impl Daemon {
         };
         self.with_patience(farewells).await;
         let mut result = Ok(());
-        // Those inside others were there first, and stop last.
+        // Inner arrays started first and stop last.
         for served in self.arrays().iter().rev() {
             let stopped = served.stop().await;
             served.tell_rest();
@@ -488,7 +487,7 @@ impl Daemon {
         result
     }
 
-    /// NBD clients, on all threads.
+    /// Counts the NBD clients on all threads.
     fn connections(&self) -> usize {
         self.server.connections() + self.crew.connections()
     }
@@ -506,7 +505,7 @@ impl Daemon {
     }
 }
 
-/// The NBD server of one thread.
+/// Creates the NBD server of one thread.
 fn nbd_server(
     exports: &Rc<Shown>,
     tls: Option<Identity>,
@@ -522,14 +521,14 @@ fn nbd_server(
     }
 }
 
-/// An array, or its front on this thread, as clients see it.
+/// Creates the export of an array, or of its front on this thread.
 fn export(card: &Card, disk: Rc<dyn Disk>, pool: Pool) -> Export {
     let export = Export::new(&card.name, disk, pool).described(&card.description);
     let export = export.beside(&card.writers);
     if card.read_only { export.read_only() } else { export }
 }
 
-/// The outcome of `work` if it is done before `limit`.
+/// Returns the outcome of `work` if it completes before `limit`.
 pub(crate) async fn first<T>(
     work: impl Future<Output = T>,
     limit: impl Future<Output = ()>,
@@ -542,8 +541,8 @@ pub(crate) async fn first<T>(
     .await
 }
 
-/// Listens, if need be once a server that was killed has let go: the kernel takes a moment for
-/// that.
+/// Binds the address, with retries: the kernel takes a moment to release the socket of a killed
+/// server.
 async fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
     if let Address::Unix(path) = address {
         places::check_socket(path)?;
@@ -564,7 +563,7 @@ async fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
     }
 }
 
-/// The process that listens at a unix socket.
+/// Returns the process that listens at a unix socket.
 async fn owner(address: &Address, on: &Spawner) -> Option<u32> {
     let Address::Unix(_) = address else { return None };
     match Socket::connect(address, on).await.ok()?.peer() {

@@ -1,4 +1,4 @@
-//! The demonstration: what an array is for, done and checked in a minute.
+//! The demonstration: shows and verifies the features of an array in a minute.
 //!
 //! ```text
 //!    write through NBD ──┬── a third: fail a member ──── a spare takes its place, rebuild begins
@@ -6,8 +6,8 @@
 //!    wait for the rebuild ── bring the second one back ── read all through NBD ── compare
 //! ```
 //!
-//! Every byte is derived from its offset, so that what is read back can be judged without a copy.
-//! Acts through the same NBD socket as any client.
+//! Every byte is derived from its offset, so verification needs no copy. Uses the same NBD socket
+//! as any client.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -23,15 +23,15 @@ use crate::failure::{Failure, Id, Result};
 use crate::page::{OutputOptions, Page};
 use crate::terminal::Terminal;
 
-/// What the demonstration writes.
+/// Bytes that the demonstration writes.
 pub(crate) const BYTES: u64 = 1 << 30;
 /// Bytes of one request.
 const REQUEST_BYTES: u64 = 1 << 20;
-/// Requests at once.
+/// Requests in flight.
 const DEPTH: u64 = 16;
-/// How often progress is looked at.
+/// Interval of the progress checks.
 const GLANCE: Duration = Duration::from_millis(200);
-/// Slots that are failed on the way.
+/// Slots whose members the demonstration fails.
 const VICTIMS: [usize; 2] = [1, 4];
 
 /// An array under demonstration.
@@ -44,10 +44,10 @@ pub(crate) struct Demo<'a> {
 }
 
 impl Demo<'_> {
-    /// Shows it all.
+    /// Runs the whole demonstration.
     ///
     /// # Errors
-    /// If anything fails, or a single byte comes back different.
+    /// If any step fails, or a byte is read back different.
     pub(crate) async fn run(&self) -> Result<Demonstration> {
         let clock = self.on.clock();
         let disk = self.connect().await?;
@@ -101,7 +101,7 @@ impl Demo<'_> {
         Ok(Rc::new(disk))
     }
 
-    /// Writes everything, and fails members on the way; gives their names.
+    /// Writes all data and fails members meanwhile; returns their names.
     async fn write_and_fail(&self, disk: &Rc<dyn Disk>) -> Result<Vec<String>> {
         let done = Rc::new(Cell::new(0));
         let failed = RefCell::new(Vec::new());
@@ -133,14 +133,15 @@ impl Demo<'_> {
         Ok(name)
     }
 
-    /// Members that have failed are taken for good again.
+    /// Re-adds the failed members.
     async fn bring_back(&self) -> Result<()> {
         for id in self.served.faulty() {
             let array = self.daemon.view(self.served);
             if array.slots.iter().all(|slot| slot.state != SlotState::Missing) {
                 return Ok(());
             }
-            // The spare holds the first one's slot now: that one is refused, the next one is not.
+            // The spare now holds the first failed member's slot, so that member is refused; the
+            // next one is not.
             if let Some(name) = self.daemon.bring_back(self.served, id).await {
                 self.terminal.say(format!("{name} is back: only what has changed is copied"));
             }
@@ -166,7 +167,8 @@ impl Demo<'_> {
         clock.sleep_until(clock.now() + GLANCE).await;
     }
 
-    /// Writes or reads everything, so many requests at once; gives the number of wrong bytes.
+    /// Writes or reads all data with [`DEPTH`] requests in flight; returns the number of wrong
+    /// bytes.
     async fn transfer(&self, disk: &Rc<dyn Disk>, direction: &Direction) -> Result<u64> {
         let tasks = TaskSet::new();
         let next = Rc::new(Cell::new(0));
@@ -216,7 +218,7 @@ impl Demo<'_> {
     }
 }
 
-/// What is done with each request.
+/// The direction of a transfer.
 #[derive(Clone)]
 enum Direction {
     /// Write the pattern, and count bytes.
@@ -262,7 +264,7 @@ fn lost(offset: u64, error: &io::Error) -> Failure {
     Failure::new(Id::Verification, message, "see the log: run it with -v")
 }
 
-/// The eight bytes that belong at an offset: splitmix64 (Steele, Lea and Flood, 2014) of it.
+/// Returns the eight bytes that belong at an offset: its splitmix64 (Steele, Lea and Flood, 2014).
 fn word(offset: u64) -> u64 {
     let mut word = offset.wrapping_add(0x9e37_79b9_7f4a_7c15);
     word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -285,7 +287,7 @@ fn differing(offset: u64, buf: &[u8]) -> u64 {
     wrong.sum()
 }
 
-/// Both outcomes, when both are there.
+/// Returns both outcomes once both futures complete.
 async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>) -> (A, B) {
     let (mut one, mut other) = (std::pin::pin!(one), std::pin::pin!(other));
     let (mut first, mut second) = (None, None);

@@ -1,7 +1,7 @@
-//! Disks by their paths: opened, told apart, and named as people know them.
+//! Opens disks by their paths, detects duplicates, and finds their names.
 //!
-//! Never looks at what is on them. Invariant: the same disk is never opened twice for one
-//! operation, whatever paths it was named by.
+//! Never reads their content. Invariant: one operation never opens the same disk twice, even by
+//! different paths.
 
 use std::fs;
 use std::ops::Range;
@@ -21,31 +21,30 @@ use crate::daemon::first;
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::places;
 
-/// How long a process that was killed may take to let go of a disk, and how often that is looked
-/// at.
+/// How long a killed process may take to release a disk, and the interval of the checks.
 const LETTING_GO: Duration = Duration::from_secs(2);
 const BLINK: Duration = Duration::from_millis(20);
 
-/// What the name of an array begins with where a path could stand.
+/// Prefix of an array's name in place of a path.
 pub(crate) const ARRAY: &str = "array:";
 
 /// An open disk.
 pub(crate) struct Opened {
-    /// As the user named it.
+    /// The path that the user named.
     pub(crate) path: PathBuf,
-    /// Itself.
+    /// The disk.
     pub(crate) disk: Rc<dyn Disk>,
-    /// The file or device that it is; none for an array that is a member of another, or a
-    /// partition inside an image.
+    /// The file or device behind it; none for an array that is a member of another, or a partition
+    /// inside an image.
     pub(crate) file: Option<Rc<FileDisk>>,
     /// The serial number of the device.
     pub(crate) serial: Option<String>,
-    /// For those who wait for its answers.
+    /// Clock for timeouts.
     pub(crate) clock: Rc<dyn Clock>,
 }
 
 impl Opened {
-    /// An open file or device.
+    /// Wraps an open file or device.
     pub(crate) fn file(path: &Path, file: Rc<FileDisk>, on: &Spawner) -> Opened {
         if let Some(name) = file.can_freeze() {
             let path = path.display().to_string();
@@ -56,7 +55,7 @@ impl Opened {
         Opened { path, disk: Rc::clone(&file) as _, file: Some(file), serial, clock: on.clock() }
     }
 
-    /// A partition inside it, as a disk of its own: named as Linux names partitions.
+    /// Returns a partition inside it as a disk, named as Linux names partitions.
     pub(crate) fn part(&self, partition: &Partition) -> Option<Opened> {
         let disk = Part::new(Rc::clone(&self.disk), partition.range.clone())?;
         let path = PathBuf::from(format!("{}:p{}", self.path.display(), partition.number));
@@ -64,17 +63,17 @@ impl Opened {
         Some(Opened { path, disk: Rc::new(disk), file: None, serial, clock })
     }
 
-    /// An array, to be a member of another.
+    /// Wraps an array that is to be a member of another.
     pub(crate) fn array(array: &Array, on: &Spawner) -> Opened {
         let path = PathBuf::from(format!("{ARRAY}{}", array.name()));
         let clock = on.clock();
         Opened { path, disk: Rc::new(array.clone()), file: None, serial: None, clock }
     }
 
-    /// The answer to an operation.
+    /// Runs an operation, with a timeout.
     ///
     /// # Errors
-    /// The disk's own, or that it did not answer in time; then the operation may still land.
+    /// The disk's error, or a timeout; after a timeout, the operation may still complete.
     pub(crate) async fn ask(&self, op: Op) -> io::Result<Done> {
         let deadline = Bounds::default().deadline;
         let alarm = self.clock.sleep_until(self.clock.now() + deadline);
@@ -86,32 +85,32 @@ impl Opened {
         done.result.clone().map(|()| done)
     }
 
-    /// Its size.
+    /// Returns its size.
     pub(crate) fn bytes(&self) -> u64 {
         self.disk.limits().bytes
     }
 }
 
-/// The name of the array that stands where a path could.
+/// Returns the array's name from `array:NAME` in place of a path.
 pub(crate) fn array_name(path: &Path) -> &str {
     path.to_str().and_then(|path| path.strip_prefix(ARRAY)).unwrap_or_default()
 }
 
-/// Opens them all, or none.
+/// Opens all of them, or none.
 ///
 /// # Errors
-/// The first that cannot be opened, or two that are the same.
+/// If one cannot be opened, or two are the same.
 pub(crate) fn open(paths: &[PathBuf], read_only: bool, on: &Spawner) -> Result<Vec<Opened>> {
     refuse_same(paths)?;
     let options = Options { read_only, ..Options::default() };
     paths.iter().map(|path| Ok(open_patiently(path, &options, on)?)).collect()
 }
 
-/// Opens one, if need be once a process that was killed has let go of it: the kernel takes a moment
-/// for that. Blocks.
+/// Opens a disk, with retries: the kernel takes a moment to release the disk of a killed process.
+/// Blocks.
 ///
 /// # Errors
-/// Says what is in the way.
+/// The obstacle.
 pub(crate) fn open_patiently(
     path: &Path,
     options: &Options,
@@ -133,23 +132,23 @@ pub(crate) fn open_patiently(
     }
 }
 
-/// True if a server of Parapet holds the disk, or a process that this one may not look at.
+/// Returns true if a Parapet server uses the disk, or a process that this one may not inspect.
 pub(crate) fn is_held_by_a_server(error: &OpenError) -> bool {
     let OpenErrorKind::Busy(holders) = error.kind() else { return false };
     holders.is_empty() || holders.iter().any(|holder| holder.who.contains("(parapet"))
 }
 
-/// Opens one.
+/// Opens one disk.
 ///
 /// # Errors
-/// Says what is in the way.
+/// The obstacle.
 pub(crate) fn open_one(path: &Path, options: &Options, on: &Spawner) -> Result<Opened> {
     let file = FileDisk::open(path, options, on)?;
     Ok(Opened::file(path, file, on))
 }
 
-/// Refuses if two paths lead to the same disk, or to the same bytes: a file and a loop device on
-/// it, a disk and a partition of it.
+/// Refuses two paths that lead to the same disk or the same bytes. Examples are a file and a loop
+/// device on it, or a disk and a partition of it.
 ///
 /// # Errors
 /// Names both.
@@ -167,8 +166,8 @@ pub(crate) fn refuse_same(paths: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// The first of these disks that shares bytes with the one at `path`. Of files, which may lie where
-/// a look hangs, only what is known already is used.
+/// Returns the first of these disks that shares bytes with the one at `path`. For files it uses
+/// only the recorded identity: their file systems may hang.
 pub(crate) fn of_same_bytes(
     (path, identity): (&Path, (u64, u64)),
     held: &[(PathBuf, (u64, u64))],
@@ -184,10 +183,10 @@ pub(crate) fn of_same_bytes(
     held.iter().find(same).map(|(path, _)| path.clone())
 }
 
-/// Loop devices on loop devices are followed so far.
+/// Maximum depth of loop devices on loop devices.
 const MOST_LOOPS: u32 = 8;
 
-/// Where the bytes of a disk really are.
+/// The storage behind a disk.
 #[derive(PartialEq, Eq, Debug)]
 struct Place {
     /// A file, or a device that is neither a partition nor a loop device.
@@ -196,7 +195,7 @@ struct Place {
 }
 
 impl Place {
-    /// Nothing if there is no such file.
+    /// Returns none if there is no such file.
     fn of(path: &Path, loops: u32) -> Option<Place> {
         let (device_number, inode) = identity(path)?;
         let whole = || Place { base: format!("{device_number} {inode}"), range: 0..u64::MAX };
@@ -204,7 +203,7 @@ impl Place {
         Some(device.unwrap_or_else(whole))
     }
 
-    /// Of the device that the kernel tells about in this folder.
+    /// Returns the place of the device that the kernel describes in this folder.
     fn of_device(device: &Path, loops: u32) -> Option<Place> {
         let text = |name: &str| fs::read_to_string(device.join(name)).ok();
         let number = |name: &str| text(name)?.trim().parse::<u64>().ok();
@@ -215,7 +214,7 @@ impl Place {
         }
         let backing = text("loop/backing_file");
         if let (Some(file), Some(loops)) = (backing, loops.checked_sub(1)) {
-            // One that was deleted since is nobody's by that name.
+            // A file deleted since then has no identity under this name.
             if let Some(under) = Place::of(Path::new(file.trim_end_matches('\n')), loops) {
                 return Some(under.part(number("loop/offset").unwrap_or(0), bytes));
             }
@@ -234,7 +233,7 @@ impl Place {
     }
 }
 
-/// What makes a disk itself: the device's number, or the file's place. Nothing if it is not there.
+/// Identifies a disk: by the device number, or by the file's inode. None if it does not exist.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     let stat = fs::metadata(path).ok()?;
     // No file system has an inode 0.
@@ -242,7 +241,7 @@ pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     Some(if device { (stat.rdev(), 0) } else { (stat.dev(), stat.ino()) })
 }
 
-/// Files and block devices in this folder, each once, by name.
+/// Lists files and block devices in this folder, each once, by name.
 ///
 /// # Errors
 /// If the folder cannot be read.
@@ -261,38 +260,39 @@ pub(crate) fn scan(folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-/// The serial number that a block device, or the one it is a part of, tells; files have none.
+/// Returns the serial number of a block device, or of the disk that it is a part of; none for
+/// files.
 pub(crate) fn serial(path: &Path) -> Option<String> {
     let device = sys(path)?;
     let whole = if device.join("partition").exists() { device.parent()? } else { &device };
     first_text(whole, &["serial", "device/serial", "device/vpd_pg80"])
 }
 
-/// The folder in which the kernel tells about a block device.
+/// Returns the sysfs folder of a block device.
 fn sys(path: &Path) -> Option<PathBuf> {
     let stat = fs::metadata(path).ok().filter(|stat| stat.file_type().is_block_device())?;
     let (major, minor) = numbers(stat.rdev());
     fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
 }
 
-/// Major and minor number of a device.
+/// Splits a device number into major and minor.
 const fn numbers(device: u64) -> (u64, u64) {
     (device >> 8 & 0xfff | device >> 32 & !0xfff, device & 0xff | device >> 12 & !0xff)
 }
 
-/// The first of these files that says something.
+/// Returns the content of the first of these files that is not empty.
 fn first_text(folder: &Path, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| {
         let bytes = fs::read(folder.join(name)).ok()?;
-        // Page 0x80 begins with four bytes of its own.
+        // Page 0x80 begins with a header of four bytes.
         let text = if bytes.first() == Some(&0) { bytes.get(4..)? } else { &bytes };
         let text = String::from_utf8_lossy(text).trim().to_owned();
         (!text.is_empty()).then_some(text)
     })
 }
 
-/// What a disk is whatever path leads to it, and after a restart: in words, for comparison and for
-/// people. Nothing if the kernel has no name for it.
+/// Identifies a disk independently of its path and across restarts, as text. None if the kernel has
+/// no name for it.
 pub(crate) fn nature(path: &Path) -> Option<String> {
     let stat = fs::metadata(path).ok()?;
     if stat.is_file() {

@@ -1,7 +1,7 @@
-//! From disks to running arrays: what the engine needs of its host.
+//! Starts arrays from disks, and provides the host services that the engine needs.
 //!
-//! Owns randomness, the choice of a parity kernel and the translation of the engine's refusals.
-//! Never looks at a superblock itself.
+//! Owns randomness, the choice of a parity kernel and the translation of the engine's errors. Never
+//! parses a superblock itself.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ pub(crate) struct AssemblyFlags {
     pub(crate) raid0_layout: Option<layout::Raid0Layout>,
 }
 
-/// As people write it.
+/// Parses a layout as users write it.
 pub(crate) fn raid0_layout(text: &str) -> std::result::Result<layout::Raid0Layout, String> {
     match text {
         "original" => Ok(layout::Raid0Layout::Original),
@@ -64,7 +64,7 @@ pub(crate) fn raid0_layout(text: &str) -> std::result::Result<layout::Raid0Layou
 }
 
 impl AssemblyFlags {
-    /// As the engine takes them, for the array of this name or UUID, to run like this.
+    /// Builds the engine's options for the array of this name or UUID and these run flags.
     pub(crate) fn options(&self, array: Option<&str>, run: &RunFlags) -> Options {
         let uuid = array.and_then(layout::md::Uuid::parse);
         let name = array.filter(|_| uuid.is_none()).map(str::to_owned);
@@ -120,7 +120,7 @@ pub(crate) enum Cache {
     Writeback,
 }
 
-/// How parity is computed.
+/// The computation of parity.
 #[derive(Clone, Copy)]
 pub(crate) enum Parity {
     By(parity::Kernel),
@@ -138,7 +138,7 @@ fn kernel(text: &str) -> std::result::Result<Parity, String> {
 }
 
 impl RunFlags {
-    /// The host of an array that runs on this executor.
+    /// Returns the host of an array on this executor.
     pub(crate) fn host(&self, on: &Spawner) -> Host {
         let mut host = Host::new(on.clock());
         match self.parity {
@@ -159,27 +159,27 @@ impl RunFlags {
         host
     }
 
-    /// How long a member may take.
+    /// Returns the deadline of a member's requests.
     fn deadline(&self) -> Duration {
         self.deadline.map_or(Bounds::default().deadline, Duration::from_secs)
     }
 
-    /// Sets the speed limits that were asked for.
+    /// Sets the requested speed limits.
     pub(crate) fn limit(&self, array: &Array) {
         let (min, max) = array.speed();
         let or = |size: Option<Size>, before| size.map_or(before, |size: Size| size.0);
         let (min, max) = (or(self.speed.speed_min, min), or(self.speed.speed_max, max));
         let max = if max == 0 { UNLIMITED } else { max };
-        // A least speed that was not named gives way to the most.
+        // A minimum that the user did not name is lowered to the maximum.
         let min = if self.speed.speed_min.is_none() { min.min(max) } else { min };
         array.set_speed(min, max);
     }
 }
 
-/// An executor for this thread.
+/// Creates an executor for this thread.
 ///
 /// # Errors
-/// If the machine has no descriptors or memory left.
+/// If the machine has no file descriptors or memory left.
 pub(crate) fn executor() -> Result<Executor> {
     Executor::new(os::Config::default()).map_err(|error| {
         let message = format!("no event loop: {error}");
@@ -187,7 +187,7 @@ pub(crate) fn executor() -> Result<Executor> {
     })
 }
 
-/// Random bytes, from the kernel.
+/// Opens the kernel's source of random bytes.
 ///
 /// # Errors
 /// If there is no `/dev/urandom`.
@@ -200,7 +200,7 @@ pub(crate) fn random() -> Result<Random> {
     }))
 }
 
-/// The disks as the engine takes them.
+/// Converts the disks into the engine's candidates.
 pub(crate) fn candidates<'a>(disks: impl IntoIterator<Item = &'a Opened>) -> Vec<Candidate> {
     let candidate = |opened: &Opened| {
         Candidate::new(Rc::clone(&opened.disk), opened.path.display().to_string())
@@ -208,10 +208,10 @@ pub(crate) fn candidates<'a>(disks: impl IntoIterator<Item = &'a Opened>) -> Vec
     disks.into_iter().map(candidate).collect()
 }
 
-/// Assembles the array that these disks are members of.
+/// Assembles the array whose members these disks are.
 ///
 /// # Errors
-/// The engine's reasons.
+/// The engine's errors.
 pub(crate) async fn assemble(
     disks: &[&Opened],
     options: &Options,
@@ -233,7 +233,7 @@ pub(crate) async fn assemble(
     })
 }
 
-/// What a member is in its array, in words.
+/// Describes the role of a member.
 pub(crate) fn role_word(role: Role) -> String {
     match role {
         Role::Slot(slot) => format!("slot {slot}"),
@@ -243,7 +243,7 @@ pub(crate) fn role_word(role: Role) -> String {
     }
 }
 
-/// Says what a person should know about an array that was assembled.
+/// Logs the notes of an assembly.
 pub(crate) fn tell_notes(assembly: &Assembly) {
     let array = &assembly.facts().name;
     let new = |note: &Note| matches!(note, Note::Unsynced { cause: Cause::New, .. });
@@ -254,7 +254,7 @@ pub(crate) fn tell_notes(assembly: &Assembly) {
                 let effect = "first start: computing parity or copies in the background";
                 tracing::info!("{array}: {effect} (parapet when {array})");
             }
-            // The log of a new array is empty: no loss.
+            // The log of a new array is empty, so nothing is lost.
             Note::LogUnusable { .. } if is_new => tracing::debug!("{array}: {note}"),
             Note::Spare { .. } | Note::Remark { .. } => tracing::info!("{array}: {note}"),
             _ => tracing::warn!("{array}: {note}"),
@@ -269,7 +269,7 @@ pub(crate) fn tell_notes(assembly: &Assembly) {
     }
 }
 
-/// Refuses more threads than the intent log has room for: each writes a zone of its own.
+/// Refuses more threads than the intent log has zones for: each thread writes its own zone.
 fn check_threads(assembly: &Assembly, threads: usize) -> Result<()> {
     let Some(most) = assembly.most_shards().filter(|&most| most < threads as u64) else {
         return Ok(());
@@ -283,10 +283,10 @@ fn check_threads(assembly: &Assembly, threads: usize) -> Result<()> {
     Err(Failure::new(Id::WrongState, message, action))
 }
 
-/// Starts it, on all threads of the server.
+/// Starts the array on all threads of the server.
 ///
 /// # Errors
-/// If it cannot run on so many.
+/// If it cannot run on that number of threads.
 pub(crate) async fn start(
     assembly: Assembly,
     disks: &[&Opened],
@@ -295,7 +295,7 @@ pub(crate) async fn start(
 ) -> Result<Served> {
     check_threads(&assembly, daemon.threads())?;
     let mut known = BTreeMap::new();
-    // The journal device is no member that could be failed, removed or replaced.
+    // The journal device is not a member: `fail`, `remove` and `replace` do not apply to it.
     for joined in assembly.members.iter().filter(|joined| joined.id != MemberId::JOURNAL) {
         let opened = disks.iter().find(|opened| opened.path.display().to_string() == joined.name);
         if let Some(opened) = opened {
@@ -315,21 +315,21 @@ pub(crate) async fn start(
 }
 
 impl Known {
-    /// Its disk is a file, not a device.
+    /// Returns true if its disk is a file, not a device.
     pub(crate) fn is_file(&self) -> bool {
-        // No device has an inode here.
+        // The identity of a device has no inode.
         self.identity.is_some_and(|(_, inode)| inode != 0)
     }
 
-    /// Its file was cut while in use, or its device was unplugged.
+    /// Returns true if its file was truncated while in use, or its device was unplugged.
     pub(crate) fn is_gone(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file.is_gone())
     }
 }
 
-/// A member as people know it.
+/// Builds the description of a member.
 pub(crate) async fn know(opened: &Opened) -> Known {
-    // Only a name is looked for: what cannot be read has none.
+    // Only the name is used: an unreadable disk has none.
     let found = metadata::examine::examine(&*opened.disk, &opened.clock).await.ok();
     let superblock = found
         .and_then(|found| found.superblocks.into_iter().find_map(|found| found.superblock.ok()));

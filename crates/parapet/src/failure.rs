@@ -1,12 +1,12 @@
-//! Why a command did not do what it was asked, and what to do about it.
+//! The reason why a command failed, and a remedy.
 //!
-//! Owns the list of failures: a stable id whose first digit is the exit status, so that scripts and
-//! people can tell them apart without reading prose. Every failure has two halves: what is wrong,
-//! and what to do next. Never printed from here.
+//! Owns the list of failures, each with a stable id whose first digit is the exit status. Scripts
+//! and users can distinguish them without parsing prose. Every failure has two parts: the error and
+//! the remedy. Prints nothing.
 
 use std::fmt;
 
-/// How the process ends. `health` alone has a code of its own.
+/// Exit status of the process. Only `health` has its own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub(crate) enum Exit {
@@ -18,17 +18,17 @@ pub(crate) enum Exit {
     Usage = 2,
     /// A safety guard refused; nothing was changed.
     Refused = 3,
-    /// The server does not answer, or this user may not.
+    /// The server does not answer, or denies permission.
     Unreachable = 4,
     /// There is no such array, member or file.
     Unknown = 5,
-    /// Waited long enough; the job goes on.
+    /// The wait timed out; the job continues.
     TimedOut = 6,
 }
 
 macro_rules! failures {
     ($($name:ident $number:literal $exit:ident $meaning:literal)*) => {
-        /// What a failure is about: `PPT-` and a number whose first digit is the exit status.
+        /// Id of a failure: `PPT-` and a number whose first digit is the exit status.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         pub(crate) enum Id {
             $(#[doc = $meaning] $name,)*
@@ -38,12 +38,12 @@ macro_rules! failures {
             /// Every id with its meaning, for `parapet schema errors` and the manual.
             pub(crate) const ALL: &[(Id, &str)] = &[$((Id::$name, $meaning),)*];
 
-            /// The exit status that belongs to it.
+            /// Returns the exit status of the id.
             pub(crate) fn exit(self) -> Exit {
                 match self { $(Id::$name => Exit::$exit,)* }
             }
 
-            /// The id that a server has sent.
+            /// Parses an id received from a server.
             pub(crate) fn parse(text: &str) -> Option<Id> {
                 match text { $(concat!("PPT-", $number) => Some(Id::$name),)* _ => None }
             }
@@ -85,18 +85,18 @@ failures! {
     TimedOut      "6001" TimedOut    "waited long enough; the job goes on"
 }
 
-/// A failure with its story.
+/// A failure with message and remedy.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
-    /// What it is about.
+    /// Its id.
     pub(crate) id: Id,
-    /// What is wrong: a sentence without a full stop.
+    /// The error: a sentence without a full stop.
     pub(crate) message: String,
-    /// What to do next; where possible, a command.
+    /// The remedy; where possible, a command.
     pub(crate) action: String,
 }
 
-/// The result of what a user asked for.
+/// The result of a command.
 pub(crate) type Result<T> = std::result::Result<T, Failure>;
 
 impl Failure {
@@ -104,7 +104,7 @@ impl Failure {
         Failure { id, message: message.into(), action: action.into() }
     }
 
-    /// The exit status of a process that ends with this.
+    /// Returns the exit status of the process.
     pub(crate) fn exit(&self) -> Exit {
         self.id.exit()
     }
@@ -117,8 +117,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// What frees a disk that somebody holds. A server of ours is asked, not killed; whoever knows the
-/// name of the array puts it in the place of NAME.
+/// Returns the command that frees a disk in use. It stops a Parapet server in order, never kills
+/// it. A caller with the array's name substitutes it for NAME.
 fn free_by(holder: &os::disk::Holder) -> String {
     let is_ours = |who: &str| who.contains("(parapet");
     match holder.who.as_str() {
@@ -131,7 +131,7 @@ fn free_by(holder: &os::disk::Holder) -> String {
     }
 }
 
-/// What could not be opened, and why: the kinds have exit statuses of their own.
+/// Converts an open error: each kind has its own exit status.
 impl From<os::OpenError> for Failure {
     fn from(error: os::OpenError) -> Failure {
         use os::disk::OpenErrorKind as Kind;
@@ -158,7 +158,7 @@ impl From<os::OpenError> for Failure {
     }
 }
 
-/// An error of the operating system on this path.
+/// Converts an error of the operating system on this path.
 pub(crate) fn of_path(path: &std::path::Path, error: &std::io::Error) -> Failure {
     use std::io::ErrorKind;
     let (id, action) = match error.kind() {
@@ -169,7 +169,7 @@ pub(crate) fn of_path(path: &std::path::Path, error: &std::io::Error) -> Failure
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => (Id::NoRoom, "free some space"),
         _ => (Id::Input, "check the path and the file system"),
     };
-    // A bare kind is described in words of Rust's own.
+    // For a bare kind, Rust supplies the description.
     let what = match error.kind() {
         ErrorKind::NotFound => "there is no such file or device".into(),
         _ => error.to_string(),

@@ -1,7 +1,7 @@
 //! Flags that several verbs share, and the flags of all verbs.
 //!
-//! Each flag is defined once, and its definition gives parsing, help, manual page and completion.
-//! What belongs to one verb only stands in `cmd/<verb>.rs`.
+//! Each flag is defined once; its definition yields parsing, help, manual page and completion.
+//! Flags of a single verb are in `cmd/<verb>.rs`.
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -79,7 +79,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// The socket, if one was named.
+    /// Returns the socket, if the user named one.
     pub(crate) fn path(&self) -> Option<&Path> {
         self.control.as_deref()
     }
@@ -120,7 +120,7 @@ pub(crate) struct Overwrite {
 }
 
 impl Overwrite {
-    /// What may be overwritten on this disk, for its array's server.
+    /// Returns the signatures that may be overwritten on this disk, for its array's server.
     pub(crate) fn on(&self, disk: &str) -> Vec<String> {
         let on_it = self.overwrite_signature.iter().filter_map(|a| a.on(Path::new(disk)));
         on_it.map(ToString::to_string).collect()
@@ -138,14 +138,15 @@ pub(crate) struct SpeedLimits {
     pub(crate) speed_max: Option<Size>,
 }
 
-/// No limit of speed.
+/// No speed limit.
 pub(crate) const UNLIMITED: u64 = u64::MAX;
 
 fn size_or_off(text: &str) -> Result<Size, String> {
     if text == "off" { Ok(Size(UNLIMITED)) } else { rate(text) }
 }
 
-/// A rate per second. So few bytes were meant in another unit; 0 pauses the work.
+/// Parses a rate per second. Refuses a few bytes, which the user meant in another unit; 0 pauses
+/// the work.
 fn rate(text: &str) -> Result<Size, String> {
     let rate: Size = text.parse()?;
     match (1..1 << 10).contains(&rate.0) {
@@ -154,13 +155,13 @@ fn rate(text: &str) -> Result<Size, String> {
     }
 }
 
-/// `unix:PATH`, or just the path.
+/// Parses `unix:PATH`, or a bare path.
 pub(crate) fn unix_path(text: &str) -> Result<PathBuf, String> {
     let path = text.strip_prefix("unix:").unwrap_or(text);
     if path.is_empty() { Err("write it as unix:PATH".into()) } else { Ok(PathBuf::from(path)) }
 }
 
-/// `unix:PATH` or `tcp:ADDRESS:PORT`; `tcp:PORT` is the loopback address, `tcp::PORT` every
+/// Parses `unix:PATH` or `tcp:ADDRESS:PORT`; `tcp:PORT` is the loopback address, `tcp::PORT` every
 /// address.
 pub(crate) fn address(text: &str) -> Result<Address, String> {
     if let Some(path) = text.strip_prefix("unix:").filter(|path| !path.is_empty()) {
@@ -172,7 +173,7 @@ pub(crate) fn address(text: &str) -> Result<Address, String> {
     tcp_address(rest).map(Address::Tcp)
 }
 
-/// `ADDRESS:PORT`, `PORT` on the loopback address, or `:PORT` on every address.
+/// Parses `ADDRESS:PORT`, `PORT` on the loopback address, or `:PORT` on every address.
 pub(crate) fn tcp_address(text: &str) -> Result<SocketAddr, String> {
     if let Some(found) = written::socket(text)? {
         return Ok(found);
@@ -181,12 +182,12 @@ pub(crate) fn tcp_address(text: &str) -> Result<SocketAddr, String> {
     found.next().ok_or_else(|| format!("{text}: no address"))
 }
 
-/// An array's name; see [`written::name`].
+/// Parses an array's name; see [`written::name`].
 pub(crate) fn name(text: &str) -> Result<String, String> {
     written::name(text)
 }
 
-/// `on` or `off`.
+/// Parses `on` or `off`.
 pub(crate) fn on_or_off(text: &str) -> Result<bool, String> {
     match text {
         "on" => Ok(true),

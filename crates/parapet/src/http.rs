@@ -1,17 +1,17 @@
-//! The part of HTTP/1.1 that the control API needs: one request, one answer, JSON both ways.
+//! The subset of HTTP/1.1 for the control API: one request, one answer, JSON both ways.
 //!
-//! Owns the bytes of requests and answers, and what is too much. Strict on purpose: no chunked
-//! bodies, no continuation lines, no keep-alive, nothing that two readers could read in two ways
-//! (RFC 9112). Never touches a socket. See `docs/decisions/0003-control-api.md`.
+//! Owns the format of requests and answers, and their limits. Strict on purpose: no chunked bodies,
+//! no continuation lines, no keep-alive, no ambiguous syntax (RFC 9112). Never touches a socket.
+//! See `docs/decisions/0003-control-api.md`.
 
-/// Most bytes of a request line with its headers.
+/// Maximum bytes of a request line with its headers.
 pub(crate) const HEAD_BYTES: usize = 8 << 10;
-/// Most bytes of a request's body.
+/// Maximum bytes of a request's body.
 pub(crate) const BODY_BYTES: usize = 64 << 10;
-/// Most bytes of an answer that the client reads.
+/// Maximum bytes of an answer that the client reads.
 pub(crate) const ANSWER_BYTES: u64 = 64 << 20;
 
-/// A request, whole.
+/// A complete request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Request {
     /// `GET` or `POST`.
@@ -22,23 +22,23 @@ pub(crate) struct Request {
     pub(crate) body: Vec<u8>,
 }
 
-/// What may be done with a resource.
+/// The methods of a resource.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Method {
-    /// Look, change nothing.
+    /// Read only.
     Get,
-    /// Do.
+    /// Execute.
     Post,
 }
 
-/// Why a request is not read: the status to answer with, and why.
+/// Why a request is refused: the status of the answer, and the reason.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Bad(pub(crate) u16, pub(crate) &'static str);
 
-/// Reads a request from what has come so far; nothing if more must come.
+/// Parses a request from the bytes received so far; none if it is incomplete.
 ///
 /// # Errors
-/// What to answer instead.
+/// The answer to send instead.
 pub(crate) fn read(bytes: &[u8]) -> Result<Option<Request>, Bad> {
     let Some(end) = find(bytes, b"\r\n\r\n") else {
         return if bytes.len() > HEAD_BYTES {
@@ -104,7 +104,7 @@ fn body_length<'a>(lines: impl Iterator<Item = &'a str>) -> Result<usize, Bad> {
     if length > BODY_BYTES { Err(Bad(413, "the body is too long")) } else { Ok(length) }
 }
 
-/// An answer with a JSON body.
+/// Formats an answer with a JSON body.
 pub(crate) fn answer(status: u16, body: &[u8]) -> Vec<u8> {
     let reason = match status {
         200 => "OK",
@@ -127,7 +127,7 @@ pub(crate) fn answer(status: u16, body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// A request, as the client sends it.
+/// Formats a request of the client.
 pub(crate) fn ask(method: Method, path: &[&str], body: &[u8]) -> Vec<u8> {
     let method = match method {
         Method::Get => "GET",
@@ -142,7 +142,7 @@ pub(crate) fn ask(method: Method, path: &[&str], body: &[u8]) -> Vec<u8> {
     [head.as_bytes(), body].concat()
 }
 
-/// Status and body of an answer that ended with its connection.
+/// Parses status and body of an answer that ended with its connection.
 pub(crate) fn answered(bytes: &[u8]) -> Option<(u16, &[u8])> {
     let end = find(bytes, b"\r\n\r\n")?;
     let head = std::str::from_utf8(&bytes[..end]).ok()?;

@@ -1,7 +1,7 @@
 //! Images of disks, and the partitions inside them.
 //!
-//! A kernel would make devices of partitions; of an image nobody has. Opens for reading only unless
-//! told otherwise, and never writes.
+//! The kernel creates devices for the partitions of a disk, but not of an image file. Opens for
+//! reading only unless the caller asks for more, and never writes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -19,7 +19,7 @@ pub(crate) struct Image {
     pub(crate) parts: Vec<Opened>,
 }
 
-/// Images in formats that hold a disk, but not byte by byte: magic, where, and name.
+/// Image formats that do not store the disk byte by byte: magic number, position, and name.
 pub(crate) const WRAPPED: &[(&[u8], u64, &str)] = &[
     (b"QFI\xfb", 0, "qcow2"),
     (b"KDMV", 0, "vmdk"),
@@ -32,7 +32,7 @@ pub(crate) const WRAPPED: &[(&[u8], u64, &str)] = &[
 /// Opens all of these, each with the partitions inside it.
 ///
 /// # Errors
-/// One that cannot be opened or is in a format of its own, or two that are the same.
+/// If one cannot be opened or has an image format, or if two are the same.
 pub(crate) fn open(paths: &[PathBuf], read_only: bool, on: &Spawner) -> Result<Vec<Image>> {
     disks::refuse_same(paths)?;
     paths.iter().map(|path| open_one(path, read_only, on)).collect()
@@ -49,9 +49,9 @@ fn open_one(path: &Path, read_only: bool, on: &Spawner) -> Result<Image> {
     };
     let found = partitions(read, whole.bytes());
     if found.iter().any(|partition| whole.part(partition).is_none()) {
-        // They begin between two blocks of the file system that the image lies on.
+        // Partitions may begin in the middle of a block of the image's file system.
         let options = Options { direct: Direct::Never, ..options };
-        // Its lock keeps everybody out, us too.
+        // The lock on the whole image would exclude this process too.
         drop(whole);
         whole = Opened::file(path, FileDisk::open(path, &options, on)?, on);
     }
@@ -67,8 +67,8 @@ fn open_one(path: &Path, read_only: bool, on: &Spawner) -> Result<Image> {
     Ok(Image { whole, parts })
 }
 
-/// Refuses what has to be unwrapped first: what looks like a superblock in there lies elsewhere
-/// than on the disk.
+/// Refuses images that must be converted first: offsets in the file differ from offsets on the
+/// disk.
 fn refuse_wrapped(path: &Path, file: &File) -> Result<()> {
     let begins = |(magic, at, _): &&(&[u8], u64, &str)| {
         let mut bytes = vec![0; magic.len()];

@@ -1,13 +1,14 @@
-//! The program: command line, server, control API. Wiring only; what can go wrong lives below.
+//! The program: command line, server, control API. Wiring only; the crates and modules below do the
+//! work.
 //!
 //! ```text
 //!    main ── flags ── cmd/<verb>  ──▶ client ──────── HTTP, JSON ─────────▶ daemon/control
 //!                         │                                                     │
 //!                         └──▶ engine ──▶ array ◀── daemon ── net::nbd ◀────── orders
-//!    api: what is said, as types       terminal, page: to people       failure: what went wrong
+//!    api: the reports, as types        terminal, page: for users       failure: the errors
 //! ```
 //!
-//! Knows every crate below, and is known by none.
+//! Depends on every crate below; no crate depends on it.
 #![forbid(unsafe_code)]
 
 mod api;
@@ -66,13 +67,13 @@ fn main() -> ExitCode {
     }
 }
 
-/// Help and version go to standard output; a wrong command line is an error like others, also in
-/// JSON.
+/// Reports a command line error like any other error, also in JSON. Help and version go to standard
+/// output.
 fn misunderstood(error: &clap::Error) -> ExitCode {
     let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let json = std::env::args_os().any(|argument| argument == "--json");
     if help || !json {
-        // A reader that has gone away is no error.
+        // A closed pipe is not an error.
         let _ = error.print();
         return ExitCode::from(if help { 0 } else { usage_status() });
     }
@@ -83,8 +84,8 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
     ExitCode::from(usage_status())
 }
 
-/// The exit status of a wrong command line. A monitor takes 2 of `health` for CRITICAL, and 3 for
-/// UNKNOWN.
+/// Returns the exit status of a wrong command line. For a monitor, 2 from `health` means CRITICAL
+/// and 3 UNKNOWN.
 fn usage_status() -> u8 {
     let mut words = std::env::args_os().skip(1);
     let verb = words.find(|word| !word.to_string_lossy().starts_with('-'));
@@ -94,7 +95,7 @@ fn usage_status() -> u8 {
     }
 }
 
-/// The message of a wrong command line on one line: all up to the first tip or the usage.
+/// Returns the message of a wrong command line on one line: up to the first tip or the usage.
 fn message_of(text: &str) -> String {
     let lines = text.lines().map(str::trim);
     let lines = lines.take_while(|line| !line.starts_with("tip:") && !line.starts_with("Usage:"));
@@ -102,7 +103,7 @@ fn message_of(text: &str) -> String {
     words.join(" ").trim_start_matches("error: ").to_owned()
 }
 
-/// Logs go to standard error: warnings, of a server also changes of state, or what the user wants.
+/// Starts the log on standard error: warnings, a server's changes of state, or the user's filter.
 fn log(global: &Global, is_server: bool) -> failure::Result<()> {
     let level = match (global.quiet, global.verbose) {
         (true, 0) => LevelFilter::ERROR,
@@ -123,7 +124,7 @@ fn log(global: &Global, is_server: bool) -> failure::Result<()> {
         .with_writer(std::io::stderr)
         .with_ansi(false)
         .with_target(false);
-    // Under systemd the journal has the time already.
+    // Under systemd, the journal already adds the time.
     if std::env::var_os("JOURNAL_STREAM").is_some() {
         let registry = tracing_subscriber::registry().with(targets).with(lines.without_time());
         let _ = registry.try_init();

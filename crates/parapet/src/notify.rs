@@ -1,17 +1,17 @@
-//! Tells systemd how the service is: the protocol of `sd_notify(3)`.
+//! Reports the state of the service to systemd: the protocol of `sd_notify(3)`.
 //!
-//! A datagram to the socket that `NOTIFY_SOCKET` names. Without it, or where it cannot be sent,
-//! nothing happens: a service must not fail because nobody listens.
+//! Sends a datagram to the socket in `NOTIFY_SOCKET`. Errors are ignored: a service must not fail
+//! for lack of a listener.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// The service is ready, and what it serves.
+/// Reports that the service is ready, and its addresses.
 pub(crate) fn ready(what: &str) {
     send(&format!("READY=1\nSTATUS={}\n", what.replace('\n', " ")));
 }
 
-/// The service has begun to stop.
+/// Reports that the service is stopping.
 pub(crate) fn stopping() {
     send("STOPPING=1\n");
 }

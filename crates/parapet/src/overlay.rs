@@ -1,4 +1,4 @@
-//! A copy-on-write overlay: what is written over a disk stays in memory, and the disk as it is.
+//! A copy-on-write overlay: writes stay in memory, and the disk does not change.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,10 +11,10 @@ use os::Spawner;
 
 type Sector = [u8; SECTOR as usize];
 
-/// A disk that is only read, and what lies over it. For little: each sector written takes memory.
+/// A read-only disk and its overlay. For small changes only: each written sector takes memory.
 pub(crate) struct Overlay {
     below: Rc<dyn Disk>,
-    /// By number.
+    /// The overlaid sectors, by number.
     above: Rc<RefCell<BTreeMap<u64, Sector>>>,
     answers: Rc<Completions<Done>>,
     on: Spawner,
@@ -26,7 +26,7 @@ impl Overlay {
         Overlay { below, above, answers, on: on.clone() }
     }
 
-    /// Lays bytes, whole sectors, over the disk.
+    /// Writes bytes, whole sectors, into the overlay.
     pub(crate) fn put(&self, offset: u64, bytes: &[u8]) {
         let mut above = self.above.borrow_mut();
         for (number, sector) in (offset / SECTOR..).zip(bytes.chunks_exact(SECTOR as usize)) {
@@ -34,7 +34,7 @@ impl Overlay {
         }
     }
 
-    /// What lies above, in whole blocks of the disk: where, in order, each once.
+    /// Returns the overlaid ranges in whole blocks of the disk, sorted and without duplicates.
     pub(crate) fn changed(&self) -> Vec<Range<u64>> {
         let block = u64::from(self.below.limits().logical_block).max(SECTOR);
         let above = self.above.borrow();
@@ -42,7 +42,7 @@ impl Overlay {
         starts.into_iter().map(|start| start..start + block).collect()
     }
 
-    /// The answer from below, with what lies above.
+    /// Reads from the disk and applies the overlay.
     fn read(&self, op: Op) -> Completion<Done> {
         let (ticket, answer) = self.answers.start();
         let (above, answers) = (Rc::clone(&self.above), Rc::clone(&self.answers));
@@ -62,7 +62,7 @@ impl Overlay {
     }
 }
 
-/// Whatever of it lies above; a buffer may begin and end within a sector.
+/// Copies the overlaid part of a range into a buffer, which may begin and end within a sector.
 fn lay_over(above: &BTreeMap<u64, Sector>, offset: u64, bytes: &mut [u8]) {
     let end = offset + bytes.len() as u64;
     for (number, sector) in above.range(offset / SECTOR..end.div_ceil(SECTOR)) {
@@ -82,14 +82,14 @@ impl Disk for Overlay {
         match &mut op.work {
             Work::Read(_) => return self.read(op),
             Work::Write(bufs) => {
-                // Together they are whole sectors; one by one they need not be.
+                // The buffers are whole sectors together, but not one by one.
                 let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
                 self.put(op.offset, &bytes);
             }
             Work::Zero { len, .. } => {
                 (0..*len / SECTOR).for_each(|n| self.put(op.offset + n * SECTOR, &[0; 512]));
             }
-            // What is below may be a hole, and what is above it is not.
+            // The disk may have a hole where the overlay has data.
             Work::Extents { len, found } => {
                 *found = vec![Extent { len: *len, kind: ExtentKind::Data }];
             }

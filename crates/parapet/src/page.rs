@@ -1,22 +1,22 @@
-//! Text for people: words with colour, tables with aligned columns.
+//! Text output: words with colour, tables with aligned columns.
 //!
-//! Colour is only ever extra: the word says the same. Text from disks and sockets is shown with its
-//! control characters escaped, so that a name cannot steer a terminal.
+//! Colour never carries information of its own. Control characters in text from disks and sockets
+//! are escaped, so that a name cannot steer a terminal.
 
 use std::fmt::Write;
 
 use crate::size::Size;
 
-/// What a colour means.
+/// Meaning of a colour.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Style {
-    /// Nothing special.
+    /// Neutral.
     Plain,
-    /// As it should be.
+    /// Normal state.
     Good,
-    /// Look at it.
+    /// Needs a look.
     Warning,
-    /// Act now.
+    /// Needs action.
     Bad,
     /// Less important.
     Faint,
@@ -44,29 +44,29 @@ pub(crate) struct Page {
     options: OutputOptions,
 }
 
-/// How sizes are shown, and how much is told.
+/// Format of sizes, and verbosity.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct OutputOptions {
-    /// In bytes.
+    /// Sizes in bytes.
     pub(crate) exact: bool,
-    /// In powers of 1000.
+    /// Sizes in powers of 1000.
     pub(crate) si: bool,
-    /// Everything.
+    /// Verbose output.
     pub(crate) verbose: bool,
 }
 
 impl Page {
-    /// An empty page, with colour or without.
+    /// Creates an empty page, with colour or without.
     pub(crate) fn new(colour: bool, options: OutputOptions) -> Page {
         Page { text: String::new(), colour, options }
     }
 
-    /// What has been written.
+    /// Returns the text of the page.
     pub(crate) fn into_text(self) -> String {
         self.text
     }
 
-    /// A size, as the user wants sizes.
+    /// Formats a size in the user's choice of units.
     pub(crate) fn size(&self, bytes: u64) -> String {
         match self.options {
             OutputOptions { exact: true, .. } => bytes.to_string(),
@@ -75,7 +75,7 @@ impl Page {
         }
     }
 
-    /// A size in both kinds of units, unless the user wants one.
+    /// Formats a size in both kinds of units, unless the user chose one.
     pub(crate) fn in_both_units(&self, bytes: u64) -> String {
         match self.options {
             OutputOptions { exact: false, si: false, .. } => {
@@ -85,30 +85,30 @@ impl Page {
         }
     }
 
-    /// True if everything is to be told.
+    /// Returns true for verbose output.
     pub(crate) fn is_verbose(&self) -> bool {
         self.options.verbose
     }
 
-    /// A line.
+    /// Adds a line.
     pub(crate) fn line(&mut self, text: impl AsRef<str>) {
         self.text.push_str(&shown(text.as_ref()));
         self.text.push('\n');
     }
 
-    /// A line in one colour.
+    /// Adds a line in one colour.
     pub(crate) fn styled(&mut self, mood: Style, text: impl AsRef<str>) {
         let text = self.paint(mood, text.as_ref());
         self.text.push_str(&text);
         self.text.push('\n');
     }
 
-    /// Label and value, the values below each other.
+    /// Adds a label and a value; values are aligned.
     pub(crate) fn field(&mut self, label: &str, value: impl AsRef<str>) {
         self.field_in(Style::Plain, label, value);
     }
 
-    /// Label and value in a colour.
+    /// Adds a label and a value in a colour.
     pub(crate) fn field_in(&mut self, mood: Style, label: &str, value: impl AsRef<str>) {
         let label = format!("{label:>12}");
         let label = self.paint(Style::Faint, &label);
@@ -116,8 +116,8 @@ impl Page {
         self.text.push_str(&format!("{label}  {value}\n"));
     }
 
-    /// Rows with aligned columns; the first row is the heading. The mood colours a row's second
-    /// column, which is its state.
+    /// Adds rows with aligned columns; the first row is the heading. The mood colours a row's
+    /// second column, which is its state.
     pub(crate) fn table(&mut self, rows: &[(Style, Vec<String>)]) {
         let columns = rows.iter().map(|(_, row)| row.len()).max().unwrap_or(0);
         let shown: Vec<Vec<String>> =
@@ -153,7 +153,7 @@ impl Page {
     }
 }
 
-/// The text with control characters escaped.
+/// Escapes the control characters of the text.
 pub(crate) fn shown(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {

@@ -1,4 +1,4 @@
-//! Where things are: control sockets, undo copies; and what a name may be.
+//! Paths of control sockets and undo copies, and the rules for names.
 //!
 //! Never opens anything. Root uses `/run` and `/var/lib`, others their own folders.
 
@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 use crate::failure::{Failure, Id, Result};
 use crate::written;
 
-/// What the kernel takes as the path of a unix socket: `sun_path` less its NUL.
+/// Maximum length of a unix socket path: `sun_path` less its NUL.
 const SOCKET_PATH_BYTES: usize = 107;
 
-/// The user this process acts as.
+/// Returns the effective user of this process.
 pub(crate) fn user() -> Option<u32> {
     std::fs::metadata("/proc/self").ok().map(|stat| stat.uid())
 }
 
-/// A path as it can be used from any folder.
+/// Makes a path usable from any folder.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
-/// True if there is a process of this number that has not ended.
+/// Returns true if a process with this id exists and has not ended.
 pub(crate) fn is_alive(pid: u32) -> bool {
     // 42 (a name) S 1 …
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
@@ -30,7 +30,7 @@ pub(crate) fn is_alive(pid: u32) -> bool {
     !matches!(state, Some('Z' | 'X'))
 }
 
-/// A variable that holds a path.
+/// Reads an environment variable that holds a path.
 fn variable(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|path| !path.is_empty()).map(PathBuf::from)
 }
@@ -43,12 +43,12 @@ pub(crate) fn runtime() -> PathBuf {
     variable("PARAPET_RUNTIME").or_else(usual).unwrap_or_else(|| "/run/parapet".into())
 }
 
-/// The control socket of a served array.
+/// Returns the control socket of a served array.
 pub(crate) fn control_of(name: &str) -> PathBuf {
     runtime().join(format!("{name}.sock"))
 }
 
-/// Where undo copies are kept: `$PARAPET_STATE`, `/var/lib/parapet` for root,
+/// Returns the folder of undo copies: `$PARAPET_STATE`, `/var/lib/parapet` for root,
 /// `$XDG_STATE_HOME/parapet` or `~/.local/state/parapet` for others.
 pub(crate) fn state() -> PathBuf {
     if let Some(path) = variable("PARAPET_STATE") {
@@ -61,7 +61,7 @@ pub(crate) fn state() -> PathBuf {
     variable("XDG_STATE_HOME").or_else(home).unwrap_or_else(std::env::temp_dir).join("parapet")
 }
 
-/// A word as a shell takes it.
+/// Quotes a word for a shell.
 pub(crate) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-+=:,./@%".contains(c);
     if !word.is_empty() && word.chars().all(plain) {
@@ -70,7 +70,7 @@ pub(crate) fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }
 
-/// What an array is called: its name, or, since those of version 0.90 have none, `md-` and the
+/// Returns the display name of an array. An array of version 0.90 has no name: use `md-` and the
 /// start of its UUID.
 pub(crate) fn array_name(name: &str, uuid: &str) -> String {
     match name {
@@ -79,12 +79,12 @@ pub(crate) fn array_name(name: &str, uuid: &str) -> String {
     }
 }
 
-/// A name for a file, whatever the array is called: its name if that is fit, else its UUID.
+/// Returns a file name for an array: its name if that is a valid file name, else its UUID.
 pub(crate) fn file_name(name: &str, uuid: &str) -> String {
     written::name(name).unwrap_or_else(|_| uuid.replace(':', ""))
 }
 
-/// Whether a unix socket can have this path.
+/// Checks whether a unix socket can have this path.
 ///
 /// # Errors
 /// If it is too long for the kernel, or its folder is missing.

@@ -1,7 +1,7 @@
-//! What is on a disk before something else is put there.
+//! Finds the content of a disk before a command overwrites it.
 //!
-//! Owns the ladder's first rung: every signature found must be named by the user, one by one,
-//! before it may be overwritten. There is no flag that silences all of them. Never writes.
+//! Owns the first safety check: the user must name every signature before it may be overwritten. No
+//! flag overrides all of them. Never writes.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result};
 use crate::{images, places};
 
-/// What files begin with that hold something else than a disk: magic, where, and name.
+/// Magic numbers of files that do not hold a disk: magic number, position, and name.
 const FILES: &[(&[u8], usize, &str)] = &[
     (b"SQLite format 3\0", 0, "sqlite"),
     (b"\x7fELF", 0, "elf"),
@@ -26,15 +26,15 @@ const FILES: &[(&[u8], usize, &str)] = &[
     (b"%PDF", 0, "pdf"),
     (b"ustar", 257, "tar"),
 ];
-/// Of a file that is not known: what lies at its beginning.
+/// Name of unknown content at the start of a file.
 const DATA: &str = "data";
-/// So much of the beginning is read. A member of version 1.2 has zeros there.
+/// Number of bytes to read at the start. A member of version 1.2 has zeros there.
 const BEGINNING_BYTES: usize = 4096;
 
-/// Everything recognizable on a disk.
+/// Returns all signatures on a disk.
 ///
 /// # Errors
-/// What cannot be read cannot be called empty.
+/// A disk that cannot be read must not count as empty.
 pub(crate) async fn signatures(opened: &Opened) -> Result<Vec<SignatureView>> {
     let found = examine(opened).await?;
     Ok(found.signatures.iter().map(SignatureView::of).collect())
@@ -47,19 +47,19 @@ async fn examine(opened: &Opened) -> Result<metadata::examine::Examination> {
     })
 }
 
-/// What would be lost on a disk that becomes a member.
+/// Content lost when a disk becomes a member.
 #[derive(Default)]
 pub(crate) struct Contents {
-    /// Everything recognizable; for a regular file also that it holds data at all.
+    /// All signatures; for a regular file, also the presence of any data.
     pub(crate) signatures: Vec<SignatureView>,
-    /// Of the arrays that it is a member of, or was.
+    /// The superblocks of its current or former arrays.
     pub(crate) superblocks: Vec<Superblock>,
 }
 
-/// Looks at a disk that is to be overwritten.
+/// Examines a disk that is to be overwritten.
 ///
 /// # Errors
-/// What cannot be read cannot be called empty.
+/// A disk that cannot be read must not count as empty.
 pub(crate) async fn contents(opened: &Opened) -> Result<Contents> {
     let found = examine(opened).await?;
     let mut signatures: Vec<_> = found.signatures.iter().map(SignatureView::of).collect();
@@ -77,7 +77,7 @@ pub(crate) async fn contents(opened: &Opened) -> Result<Contents> {
     Ok(Contents { signatures, superblocks })
 }
 
-/// What a file is that begins like this; nothing if it begins with zeros only.
+/// Identifies a file by its first bytes; none if they are all zeros.
 fn of_file(beginning: &[u8]) -> Option<SignatureView> {
     let magics = FILES.iter().copied();
     let mut known =
@@ -92,7 +92,8 @@ fn of_file(beginning: &[u8]) -> Option<SignatureView> {
     holds.then(|| SignatureView { name: DATA.into(), offset: 0 })
 }
 
-/// What the user allows to be overwritten: `ext4@0x438` on any disk, `/dev/sdb:ext4@0x438` on one.
+/// Content that the user allows to overwrite: `ext4@0x438` on any disk, `/dev/sdb:ext4@0x438` on
+/// one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Allowed {
     /// On this disk only.
@@ -101,7 +102,7 @@ pub(crate) struct Allowed {
 }
 
 impl Allowed {
-    /// The signature, if it may be overwritten on this disk.
+    /// Returns the signature, if it may be overwritten on this disk.
     pub(crate) fn on(&self, path: &Path) -> Option<&SignatureView> {
         self.disk.as_ref().is_none_or(|disk| disk == path).then_some(&self.signature)
     }
@@ -129,18 +130,18 @@ impl FromStr for Allowed {
 }
 
 impl SignatureView {
-    /// True for that of a member of an array.
+    /// Returns true for the signature of an array member.
     pub(crate) fn is_member(&self) -> bool {
         self.name.ends_with("_member")
     }
 
-    /// As it was found.
+    /// Converts a signature from the scan.
     pub(crate) fn of(found: &layout::md::Signature) -> SignatureView {
         SignatureView { name: found.name.into(), offset: found.offset }
     }
 }
 
-/// A signature as it is shown: `ext4@0x438`.
+/// Parses a signature in its display form: `ext4@0x438`.
 impl FromStr for SignatureView {
     type Err = String;
 
@@ -151,11 +152,11 @@ impl FromStr for SignatureView {
     }
 }
 
-/// Refuses unless every signature on every disk was named.
+/// Refuses unless the user named every signature on every disk.
 ///
 /// # Errors
-/// `Signature`, listing what was found where, and the flags that allow it: with the disk's name
-/// where there are several disks.
+/// `Signature`, with the signatures found on each disk and the flags that allow them. The flags
+/// include the disk's name if there are several disks.
 pub(crate) fn refuse_unnamed<'a>(
     found: impl IntoIterator<Item = (&'a Path, &'a Contents)>,
     allowed: &[Allowed],

@@ -1,7 +1,7 @@
-//! Sizes as people write and read them.
+//! Parses and formats sizes.
 //!
-//! Read: `65536`, `64K`, `64KiB` (both 1024), `64KB` (1000), `1.5G`; upper and lower case are the
-//! same. Shown: binary units with their `i`, three significant digits. Rates likewise, per second.
+//! Input: `65536`, `64K`, `64KiB` (both 1024), `64KB` (1000), `1.5G`; case does not matter. Output:
+//! binary units with their `i`, three significant digits. Rates have the same format, per second.
 
 use std::fmt;
 use std::str::FromStr;
@@ -27,7 +27,7 @@ impl FromStr for Size {
     }
 }
 
-/// How many bytes a unit is: `k`, `kib` 1024; `kb` 1000; nothing or `b` 1.
+/// Returns the bytes of a unit: `k`, `kib` 1024; `kb` 1000; nothing or `b` 1.
 fn factor(unit: &str) -> Option<u64> {
     if unit.is_empty() || unit == "b" {
         return Some(1);
@@ -40,7 +40,7 @@ fn factor(unit: &str) -> Option<u64> {
     }
 }
 
-/// `number`, which may have a decimal point, times `factor`; whole bytes or an error.
+/// Multiplies `number`, which may have a decimal point, by `factor`; whole bytes or an error.
 fn scaled(number: &str, factor: u64) -> Result<u64, String> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.len() > 18 || number.ends_with('.') {
@@ -58,7 +58,7 @@ fn scaled(number: &str, factor: u64) -> Result<u64, String> {
 }
 
 impl Size {
-    /// In powers of 1000: `65.5 kB`.
+    /// Formats in powers of 1000: `65.5 kB`.
     pub(crate) fn in_thousands(self) -> String {
         scaled_text(self.0, 1000.0, &["B", "kB", "MB", "GB", "TB", "PB", "EB"])
     }
@@ -73,7 +73,7 @@ impl fmt::Display for Size {
 fn scaled_text(bytes: u64, base: f64, units: &[&str; 7]) -> String {
     let mut unit = 0;
     let mut value = bytes as f64;
-    // 1023.9995 would be shown as 1024.
+    // 1023.9995 would round to 1024.
     while value >= base - 0.5 && unit + 1 < units.len() {
         value /= base;
         unit += 1;
@@ -87,7 +87,7 @@ fn scaled_text(bytes: u64, base: f64, units: &[&str; 7]) -> String {
     format!("{value:.decimals$} {}", units[unit])
 }
 
-/// A span of time as people say it: `45 s`, `12 min`, `3 h 10 min`, `2 d 4 h`.
+/// Formats a duration: `45 s`, `12 min`, `3 h 10 min`, `2 d 4 h`.
 pub(crate) fn span(seconds: u64) -> String {
     match seconds {
         0..120 => format!("{seconds} s"),
@@ -97,7 +97,7 @@ pub(crate) fn span(seconds: u64) -> String {
     }
 }
 
-/// How long something took: as [`span`], and `0.05 s` for less than a second.
+/// Formats an elapsed time: as [`span`], and `0.05 s` for less than a second.
 pub(crate) fn took(seconds: f64) -> String {
     match seconds {
         blink if blink < 0.01 => "less than 0.01 s".into(),

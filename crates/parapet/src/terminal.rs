@@ -1,8 +1,8 @@
-//! Where reports, hints and questions go.
+//! Output of reports, hints and questions.
 //!
-//! Rules: data on standard output, everything else on standard error; colour only on a terminal and
-//! not against the user's word; nothing is ever asked unless a person can answer. With `--json`
-//! standard output carries JSON and nothing but JSON, errors included.
+//! Rules: data goes to standard output, everything else to standard error. Colour appears only on a
+//! terminal, unless the user disables it. Questions need a terminal to answer on. With `--json`,
+//! standard output carries only JSON, errors included.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
@@ -14,13 +14,13 @@ use crate::failure::{Failure, Id, Result};
 use crate::flags::{Colour, Global};
 use crate::page::{OutputOptions, Page, Style, shown};
 
-/// Where a terminal does not tell.
+/// Width if the terminal does not report it.
 const USUAL_COLUMNS: usize = 80;
 
 /// The schema of errors.
 pub(crate) const ERROR_SCHEMA: &str = "parapet/error/1";
 
-/// The user's side of the program.
+/// The user interface of the program.
 pub(crate) struct Terminal {
     json: bool,
     quiet: bool,
@@ -43,7 +43,7 @@ struct ErrorEnvelope<'a> {
     error: &'a ErrorView,
 }
 
-/// What must be typed before something is done.
+/// The answer that a confirmation needs.
 pub(crate) enum Answer<'a> {
     /// `y` or `yes`, in any case.
     Yes,
@@ -61,7 +61,7 @@ impl Answer<'_> {
 }
 
 impl Terminal {
-    /// As the flags and the environment say.
+    /// Configures the output from the flags and the environment.
     pub(crate) fn new(global: &Global) -> Terminal {
         let (out, err) = (std::io::stdout().is_terminal(), std::io::stderr().is_terminal());
         let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
@@ -86,22 +86,22 @@ impl Terminal {
         }
     }
 
-    /// True if standard output carries JSON.
+    /// Returns true if standard output carries JSON.
     pub(crate) fn is_json(&self) -> bool {
         self.json
     }
 
-    /// True if neither hints nor progress are wanted.
+    /// Returns true if hints and progress are off.
     pub(crate) fn is_quiet(&self) -> bool {
         self.quiet
     }
 
-    /// True if a line can be drawn over on standard error.
+    /// Returns true if standard error can redraw a line.
     pub(crate) fn is_moving(&self) -> bool {
         self.moving && !self.quiet
     }
 
-    /// Puts a report out.
+    /// Prints a report.
     pub(crate) fn report<R: Report>(&self, report: &R) {
         if self.json {
             return print(&json_of(report));
@@ -111,22 +111,22 @@ impl Terminal {
         print(page.into_text().trim_end_matches('\n'));
     }
 
-    /// Puts out one line of something that has many: JSON lines, or text.
+    /// Prints one line of a stream: JSON lines, or text.
     pub(crate) fn stream<R: Report>(&self, report: &R) {
         self.report(report);
     }
 
-    /// An empty page for standard output.
+    /// Creates an empty page for standard output.
     pub(crate) fn page(&self) -> Page {
         Page::new(self.colour_out, self.options)
     }
 
-    /// Plain data: completions, a schema.
+    /// Prints plain data: completions, a schema.
     pub(crate) fn data(&self, text: &str) {
         print(text.trim_end_matches('\n'));
     }
 
-    /// A report that is not the answer: a plan before a question.
+    /// Prints a report that is not the answer: a plan before a question.
     pub(crate) fn preview<R: Report>(&self, report: &R) {
         if self.json || self.quiet {
             return;
@@ -136,17 +136,17 @@ impl Terminal {
         let _ = std::io::stderr().lock().write_all(page.into_text().as_bytes());
     }
 
-    /// A hint.
+    /// Prints a hint.
     pub(crate) fn say(&self, text: impl AsRef<str>) {
         if !self.quiet {
             let _ = writeln!(std::io::stderr(), "{}", shown(text.as_ref()));
         }
     }
 
-    /// A line that the next one replaces; `bar` only where there is room for it.
+    /// Draws a line that the next call replaces; `bar` only if it fits.
     pub(crate) fn draw(&self, bar: &str, text: &str) {
         if self.is_moving() {
-            // The last column is left alone: terminals differ in what a full line does.
+            // Leave the last column empty: terminals differ in how they treat a full line.
             let columns = os::terminal_columns().map_or(USUAL_COLUMNS, usize::from);
             let line = fitted(&shown(bar), &shown(text), columns.saturating_sub(1));
             let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
@@ -154,14 +154,14 @@ impl Terminal {
         }
     }
 
-    /// The end of what was drawn.
+    /// Clears the drawn line.
     pub(crate) fn undraw(&self) {
         if self.is_moving() {
             let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
     }
 
-    /// A failure; gives the exit status.
+    /// Prints a failure; returns the exit status.
     pub(crate) fn fail(&self, failure: &Failure) -> ExitCode {
         let exit = failure.exit() as u8;
         if self.json {
@@ -177,10 +177,10 @@ impl Terminal {
         ExitCode::from(exit)
     }
 
-    /// Asks for a yes, unless it was given already.
+    /// Asks for confirmation, unless the user already gave it.
     ///
     /// # Errors
-    /// `Confirmation` if the user says anything else, or there is nobody to ask.
+    /// `Confirmation` if the user gives any other answer, or standard input is no terminal.
     pub(crate) fn confirm(&self, yes: bool, question: &str, answer: &Answer<'_>) -> Result<()> {
         if yes {
             return Ok(());
@@ -204,7 +204,7 @@ impl Terminal {
     }
 }
 
-/// A line that fits: without the bar if need be, then without its last parts.
+/// Shortens a line: first drops the bar, then the last parts.
 fn fitted(bar: &str, text: &str, columns: usize) -> String {
     let whole = if bar.is_empty() { text.to_owned() } else { format!("{bar} {text}") };
     if whole.chars().count() <= columns {
@@ -220,18 +220,18 @@ fn fitted(bar: &str, text: &str, columns: usize) -> String {
     part.to_owned()
 }
 
-/// The JSON of a report, in its envelope.
+/// Formats a report as JSON, in its envelope.
 pub(crate) fn json_of<R: Report>(report: &R) -> String {
     let envelope = Envelope { schema: R::SCHEMA, data: report };
     serde_json::to_string(&envelope).expect("reports are made of strings, numbers and lists")
 }
 
-/// The JSON of a failure.
+/// Formats a failure as JSON.
 pub(crate) fn json_of_failure(failure: &Failure) -> String {
     json_of_ended(failure, failure.exit() as u8)
 }
 
-/// The same of a verb whose exit statuses are its own.
+/// Formats a failure as JSON, for a verb with its own exit statuses.
 pub(crate) fn json_of_ended(failure: &Failure, exit_code: u8) -> String {
     let error = ErrorView {
         id: failure.id.to_string(),
@@ -243,7 +243,7 @@ pub(crate) fn json_of_ended(failure: &Failure, exit_code: u8) -> String {
     serde_json::to_string(&envelope).expect("an error is made of strings and a number")
 }
 
-/// A reader that has gone away is no error: `parapet list | head`.
+/// Prints text; a closed pipe is not an error: `parapet list | head`.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.write_all(b"\n"));

@@ -1,7 +1,8 @@
 //! TLS for NBD connections: certificates from files, and a stream within a stream.
 //!
-//! Owns the server's side of TLS 1.2 and 1.3 (rustls over `ring`). Never decides who may use what:
-//! it tells whom a client's certificate names. With a CA, clients must show a certificate of its.
+//! Owns the server's side of TLS 1.2 and 1.3 (rustls over `ring`). With a CA, clients must present
+//! a certificate that it signed. Reports the subject of a client's certificate, but never decides
+//! about access.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -22,21 +23,21 @@ use crate::failure::{Failure, Id};
 
 mod subject;
 
-/// Bytes taken from the network at once: a few records.
+/// Bytes read from the network at once: a few records.
 const BITE: usize = 64 << 10;
 
 /// Files that a TLS server needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Files {
-    /// The server's certificate, and those that vouch for it (PEM).
+    /// The server's certificate, and its chain (PEM).
     pub(crate) certificate: PathBuf,
     /// Its private key (PEM).
     pub(crate) key: PathBuf,
-    /// Who vouches for clients (PEM); without, clients need no certificate.
+    /// CA for client certificates (PEM); without it, clients need none.
     pub(crate) authority: Option<PathBuf>,
 }
 
-/// A server's identity. Clones share it.
+/// A server's TLS configuration. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Identity {
     config: Arc<ServerConfig>,
@@ -46,7 +47,7 @@ impl Identity {
     /// Reads the files.
     ///
     /// # Errors
-    /// Names the file and what is wrong with it.
+    /// Names the file and its problem.
     pub(crate) fn load(files: &Files) -> crate::failure::Result<Identity> {
         let bad = |path: &Path, why: String| {
             let message = format!("{}: {why}", path.display());
@@ -110,18 +111,18 @@ impl Tls for Identity {
     }
 }
 
-/// The connection under TLS. What is handed to [`Stream::poll_write`] is encrypted at once, and the
-/// call completes when the network has taken it: nothing is left lying here.
+/// The connection under TLS. [`Stream::poll_write`] encrypts its bytes at once and completes when
+/// the network has accepted them all: nothing stays buffered.
 struct Secured {
     stream: Box<dyn Stream>,
     connection: RefCell<ServerConnection>,
-    /// Plain bytes that are encrypted, but not yet all taken by the network.
+    /// Plain bytes that are encrypted, but not yet completely sent.
     taken: Cell<usize>,
     backlog: RefCell<Backlog>,
 }
 
-/// Bytes from the network that are not decrypted yet: rustls takes in only so many before what they
-/// say has been read.
+/// Bytes from the network that are not decrypted yet: rustls limits its input until the plain bytes
+/// have been read.
 struct Backlog {
     bytes: Box<[u8]>,
     start: usize,
@@ -135,7 +136,7 @@ impl Backlog {
 }
 
 impl Secured {
-    /// Sends what is encrypted.
+    /// Sends the encrypted bytes.
     fn poll_send(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let mut connection = self.connection.borrow_mut();
         while connection.wants_write() {
@@ -151,7 +152,7 @@ impl Secured {
         Poll::Ready(Ok(()))
     }
 
-    /// Takes in and decrypts some of what is there; 0 at the end of the stream.
+    /// Receives and decrypts available bytes; returns 0 at the end of the stream.
     fn poll_receive(&self, cx: &mut Context<'_>) -> Poll<Result<usize>> {
         let mut backlog = self.backlog.borrow_mut();
         let Backlog { bytes, start, end } = &mut *backlog;
@@ -163,7 +164,7 @@ impl Secured {
         *start += count;
         if let Err(error) = connection.process_new_packets() {
             drop(connection);
-            // The alert that tells the other end why; it may have gone already.
+            // Send the alert with the reason; the peer may already have disconnected.
             let _ = self.poll_send(cx);
             return Poll::Ready(Err(Error::new(ErrorKind::InvalidData, error)));
         }
@@ -189,7 +190,8 @@ impl Secured {
                 read => return Poll::Ready(read),
             }
             ready!(self.poll_receive(cx))?;
-            // A key update or an alert wants an answer; that it waits is no reason not to read.
+            // A key update or an alert needs an answer, but a blocked answer must not block
+            // reading.
             let _ = self.poll_send(cx)?;
         }
     }
@@ -200,13 +202,13 @@ impl Secured {
             let taken = self.connection.borrow_mut().writer().write_vectored(bytes)?;
             self.taken.set(taken);
         }
-        // The caller comes again with the same bytes until they are taken.
+        // The caller repeats the call with the same bytes until they are accepted.
         ready!(self.poll_send(cx))?;
         Poll::Ready(Ok(self.taken.replace(0)))
     }
 }
 
-/// The stream below as rustls wants to see it.
+/// Adapts the stream below to the interface of rustls.
 struct Outlet<'a, 'b, 'c> {
     stream: &'a dyn Stream,
     cx: &'a mut Context<'b>,

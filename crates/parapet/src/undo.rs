@@ -1,4 +1,4 @@
-//! Copies of what is overwritten, made before it is.
+//! Copies of blocks, made before a command overwrites them.
 //!
 //! ```text
 //!    STATE/undo/1763760000-tank/            one folder per operation
@@ -6,11 +6,10 @@
 //!        0-0x0                              the bytes of disk 0 from offset 0 on
 //! ```
 //!
-//! Owns what is worth keeping: all that will be overwritten, the head and tail of a disk, where
-//! signatures and superblocks lie, and whatever was found elsewhere. Of long runs of zeros only
-//! their place is kept, and holes of sparse files are not even read. `parapet undestroy` puts back
-//! what `destroy` has taken, as long as nobody
-//! has used the disks; for everything else `undo.json` says what to write where, and `dd` does it.
+//! Copies all ranges to be overwritten, the head and tail of a disk, the places of signatures and
+//! superblocks, and all content found elsewhere. It records only the position of long runs of
+//! zeros, and skips holes of sparse files. `parapet undestroy` restores the blocks that `destroy`
+//! erased, if the disks were not used since. For other verbs, `undo.json` lists `dd` commands.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -31,34 +30,34 @@ pub(crate) mod evidence;
 
 use evidence::Evidence;
 
-/// Everything that a superblock or a partition table may occupy, at either end.
+/// Range at either end that a superblock or a partition table may occupy.
 const HEAD_BYTES: u64 = 1 << 20;
 const TAIL_BYTES: u64 = 128 << 10;
-/// Around a signature elsewhere.
+/// Range copied around a signature elsewhere.
 const AROUND_BYTES: u64 = 64 << 10;
-/// The most that is read, and kept in one file.
+/// Maximum size of a read, and of a file with copies.
 const PIECE_BYTES: u64 = 8 << 20;
-/// So many zeros are not kept.
+/// Minimum run of zeros that is recorded instead of copied.
 const RUN_BYTES: usize = 64 << 10;
-/// The most that a disk is asked to zero at once.
+/// Maximum size of a request that zeros a disk.
 const ZERO_BYTES: u64 = 64 << 20;
 
 const SCHEMA: &str = "parapet/undo/1";
-/// The verb whose copies can be put back by `undestroy`.
+/// The verb whose copies `undestroy` can restore.
 pub(crate) const DESTROY: &str = "destroy";
 
-/// What is in a folder of copies.
+/// The contents of a folder of copies.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Manifest {
     schema: String,
-    /// When they were made.
+    /// Time of the copies.
     pub(crate) made: Timestamp,
-    /// For what.
+    /// The verb that overwrote the blocks.
     pub(crate) verb: String,
-    /// The array that was made or destroyed.
+    /// The array that was created or destroyed.
     pub(crate) array: String,
     pub(crate) pieces: Vec<Piece>,
-    /// What tells the disks apart; nothing in copies that are not for `undestroy`.
+    /// Identifies the disks; empty in copies that `undestroy` does not restore.
     #[serde(default)]
     pub(crate) disks: Vec<Evidence>,
 }
@@ -68,20 +67,20 @@ pub(crate) struct Manifest {
 pub(crate) struct Piece {
     /// Its path.
     pub(crate) disk: String,
-    /// Where they were.
+    /// Their position.
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
-    /// The copy, in the folder; none: they were zeros.
+    /// The copy, in the folder; none for zeros.
     pub(crate) file: Option<String>,
-    /// A command that puts them back.
+    /// A command that restores them.
     restore: String,
 }
 
 impl Piece {
-    /// The bytes; nothing if they were zeros.
+    /// Returns the bytes; none for zeros.
     ///
     /// # Errors
-    /// If the copy cannot be read, or is not as long as it was.
+    /// If the copy cannot be read, or its length has changed.
     pub(crate) fn kept(&self, folder: &Path) -> Result<Option<Vec<u8>>> {
         let Some(file) = &self.file else { return Ok(None) };
         let copy = folder.join(file);
@@ -95,10 +94,10 @@ impl Piece {
 }
 
 impl Manifest {
-    /// Reads what is in this folder.
+    /// Reads the manifest in this folder.
     ///
     /// # Errors
-    /// If there is nothing of this kind.
+    /// If the folder has no valid manifest.
     pub(crate) fn read(folder: &Path) -> Result<Manifest> {
         let path = folder.join("undo.json");
         let text = fs::read(&path).map_err(|error| of_path(&path, &error))?;
@@ -110,7 +109,7 @@ impl Manifest {
     }
 }
 
-/// All copies that are kept, the oldest first.
+/// Returns all copies, the oldest first.
 pub(crate) fn all() -> Vec<(PathBuf, Manifest)> {
     let entries = fs::read_dir(places::state().join("undo")).into_iter().flatten();
     let folders = entries.flatten().map(|entry| entry.path());
@@ -123,31 +122,31 @@ pub(crate) fn all() -> Vec<(PathBuf, Manifest)> {
     all
 }
 
-/// The latest copies that were made before the array of this name was destroyed.
+/// Returns the latest copies made before the array of this name was destroyed.
 pub(crate) fn latest(array: &str) -> Option<(PathBuf, Manifest)> {
     let mut own = all().into_iter();
     own.rfind(|(_, kept)| kept.verb == DESTROY && kept.array == array)
 }
 
-/// A disk about to be written to.
+/// A disk to be overwritten.
 pub(crate) struct Doomed<'a> {
     /// The disk.
     pub(crate) opened: &'a Opened,
-    /// What was found on it.
+    /// The signatures found on it.
     pub(crate) signatures: &'a [SignatureView],
-    /// What will be written.
+    /// The ranges to be written.
     pub(crate) written: Vec<Range<u64>>,
-    /// Where what is on it is most its own: there it is looked at, to know it again.
+    /// The most distinctive places of its content, sampled to identify the disk later.
     pub(crate) landmarks: Vec<u64>,
 }
 
 impl<'a> Doomed<'a> {
-    /// A disk of which both ends are kept, and what was found.
+    /// Describes a disk whose two ends and signatures are copied.
     pub(crate) fn new(opened: &'a Opened, signatures: &'a [SignatureView]) -> Doomed<'a> {
         Doomed { opened, signatures, written: Vec::new(), landmarks: Vec::new() }
     }
 
-    /// As people know the disk, wherever they are.
+    /// Returns a name of the disk that is independent of the current folder.
     fn name(&self) -> String {
         name(self.opened)
     }
@@ -160,17 +159,17 @@ fn name(opened: &Opened) -> String {
     }
 }
 
-/// What was kept.
+/// The result of copying.
 pub(crate) struct Kept {
-    /// Where; nothing if there was nothing but zeros.
+    /// The folder; none if there was nothing but zeros.
     pub(crate) folder: Option<PathBuf>,
     pieces: Vec<Piece>,
 }
 
-/// Keeps copies.
+/// Copies the blocks.
 ///
 /// # Errors
-/// If the copies cannot be made; then nothing may be overwritten, and nothing is left behind.
+/// If the copies cannot be made. Then nothing may be overwritten, and no partial copies remain.
 pub(crate) async fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Result<Kept> {
     let mut copies = Copies {
         now: Timestamp::now(),
@@ -183,7 +182,7 @@ pub(crate) async fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Resul
         Ok(()) => Ok(Kept { folder: copies.folder, pieces: copies.pieces }),
         Err(failure) => {
             if let Some(folder) = copies.folder {
-                // We made it a moment ago.
+                // This process has just created the folder.
                 let _ = fs::remove_dir_all(folder);
             }
             Err(failure)
@@ -191,13 +190,13 @@ pub(crate) async fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Resul
     }
 }
 
-/// Copies on the way.
+/// Copies in progress.
 struct Copies<'a> {
     now: Timestamp,
     array: &'a str,
     folder: Option<PathBuf>,
     pieces: Vec<Piece>,
-    /// Keeps the buffer from one read to the next.
+    /// Reuses the buffer for all reads.
     pool: Pool,
 }
 
@@ -236,13 +235,14 @@ impl Copies<'_> {
         let text = serde_json::to_vec_pretty(&manifest).expect("made of strings and numbers");
         self.pieces = manifest.pieces;
         write(&folder.join("undo.json"), &text)?;
-        // What is overwritten next may be lost for good: the copies' names must be durable too.
+        // The next step may erase the blocks permanently: the names of the copies must be durable
+        // too.
         let named = [Some(folder.as_path()), folder.parent()];
         let mut named = named.into_iter().flatten();
         named.try_for_each(|at| sync_folder(at).map_err(|e| of_path(at, &e)))
     }
 
-    /// Keeps these bytes of a disk, and the places of what is zero.
+    /// Copies these bytes of a disk, and records the runs of zeros.
     fn add(&mut self, index: usize, doomed: &Doomed<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
         let mut start = 0;
         let runs = bytes.chunks(RUN_BYTES).map(|run| (is_zero(run), run.len()));
@@ -281,7 +281,7 @@ impl Copies<'_> {
         Ok(Piece { disk, offset: at, bytes: from.len() as u64, file: Some(file), restore })
     }
 
-    /// A run of zeros, with the one that ends where it begins.
+    /// Records a run of zeros, merged with a run that ends where it begins.
     fn zeros(&mut self, doomed: &Doomed<'_>, at: u64, end: u64) -> Piece {
         let disk = doomed.name();
         let joins = |last: &mut Piece| last.disk == disk && last.file.is_none() && last.end() == at;
@@ -308,7 +308,7 @@ fn restore(from: &Path, disk: &str, offset: u64, bytes: u64) -> String {
 }
 
 impl Kept {
-    /// Puts back what was kept of a disk, durably.
+    /// Restores the copied blocks of a disk, durably.
     ///
     /// # Errors
     /// If the disk fails, or a copy cannot be read.
@@ -354,12 +354,12 @@ fn sync_folder(at: &Path) -> std::io::Result<()> {
     File::open(at)?.sync_all()
 }
 
-/// Bytes of a disk that are kept in one way.
+/// A run of bytes that is copied in one way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Run {
-    /// The disk reports zeros: they need not be read.
+    /// The disk reports zeros: no read is needed.
     Zeros(u64),
-    /// At most [`PIECE_BYTES`] that must be read.
+    /// At most [`PIECE_BYTES`] to be read.
     Data(u64),
 }
 
@@ -371,9 +371,9 @@ impl Run {
     }
 }
 
-/// The first run within `len` bytes from `offset` on. Holes of a sparse file are not read: the
-/// checksum table of a large member is GiBs of them. Short holes count as data, which keeps the
-/// copies few.
+/// Returns the first run within `len` bytes from `offset` on. It does not read holes of a sparse
+/// file: the checksum table of a large member has GiBs of them. Short holes count as data, which
+/// keeps the number of copies low.
 async fn next_run(opened: &Opened, offset: u64, len: u64) -> Run {
     let all = Run::Data(len.min(PIECE_BYTES));
     let Ok(done) = opened.ask(Op::new(offset, Work::Extents { len, found: Vec::new() })).await
@@ -405,18 +405,18 @@ async fn read(opened: &Opened, offset: u64, buf: Buf) -> Result<Buf> {
 }
 
 fn is_zero(bytes: &[u8]) -> bool {
-    // Without an early end, the compiler makes vectors of it.
+    // Without an early end, the compiler vectorizes the loop.
     bytes.iter().fold(0, |all, byte| all | byte) == 0
 }
 
-/// A new folder that only this user can read.
+/// Creates a folder that only this user can read.
 fn folder(now: &Timestamp, array: &str) -> Result<PathBuf> {
     let parent = places::state().join("undo");
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true).mode(0o700);
     builder.create(&parent).map_err(|error| of_path(&parent, &error))?;
     let name = folder_name(now, array);
-    // Twice in one second, with one name: another try with another number.
+    // After two operations in one second with one name, try another number.
     for number in 0..100 {
         let suffix = if number == 0 { String::new() } else { format!("-{number}") };
         let folder = parent.join(format!("{name}{suffix}"));
@@ -428,7 +428,7 @@ fn folder(now: &Timestamp, array: &str) -> Result<PathBuf> {
     Err(of_path(&parent, &std::io::ErrorKind::AlreadyExists.into()))
 }
 
-/// A superblock of somebody else's may name its array as no folder can be named.
+/// The superblock of another host may contain an array name that is no valid folder name.
 fn folder_name(now: &Timestamp, array: &str) -> String {
     format!("{}-{}", now.as_second(), array.replace(['/', '\0'], "_"))
 }
@@ -440,7 +440,7 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     written.map_err(|error| of_path(path, &error))
 }
 
-/// Offset and length of what is worth keeping, in order, without overlaps.
+/// Returns the ranges to copy as offset and length, sorted and without overlaps.
 fn ranges(doomed: &Doomed<'_>) -> Vec<(u64, u64)> {
     joined(doomed.opened.bytes(), doomed.signatures, &doomed.written)
 }
@@ -537,7 +537,7 @@ mod tests {
         let copied: Vec<_> =
             kept.pieces.iter().map(|p| (p.offset..p.end(), p.file.is_some())).collect();
         fs::remove_dir_all(folder).unwrap();
-        // The first MiB is joined with what follows.
+        // The first MiB is merged with the next range.
         let expected = [(0..data.start, false), (data.clone(), true), (data.end..table.end, false)];
         assert_eq!(copied, expected);
     }

@@ -1,13 +1,13 @@
-//! Words that users write: names, sockets, signatures. Text to values, and nothing else.
+//! Parses the words of users: names, sockets, signatures.
 //!
-//! Opens and asks nothing, and knows nothing of the rest of the program: the fuzzer compiles this
-//! file by itself.
+//! Opens no files and asks no server. Depends on nothing else in the program: the fuzzer compiles
+//! this file by itself.
 
 use std::net::SocketAddr;
 
 use layout::md::NAME_BYTES;
 
-/// A name that can be a file's and an export's, or why not.
+/// Checks that a name is valid for a file and an export, or returns why not.
 pub(crate) fn name(name: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "._-+".contains(c);
     if name.is_empty() || name.len() > NAME_BYTES {
@@ -21,11 +21,11 @@ pub(crate) fn name(name: &str) -> Result<String, String> {
     Ok(name.into())
 }
 
-/// `PORT` on the loopback address, `:PORT` on every address, `ADDRESS:PORT`; nothing if the address
-/// is a name that somebody else must look up.
+/// Parses `PORT` on the loopback address, `:PORT` on every address, or `ADDRESS:PORT`. None if the
+/// address is a host name, which the caller must resolve.
 ///
 /// # Errors
-/// If what should be a port is none.
+/// If the port is invalid.
 pub(crate) fn socket(text: &str) -> Result<Option<SocketAddr>, String> {
     if let Ok(port) = text.parse::<u16>() {
         return Ok(Some(SocketAddr::from(([127, 0, 0, 1], port))));
@@ -37,7 +37,7 @@ pub(crate) fn socket(text: &str) -> Result<Option<SocketAddr>, String> {
     Ok(text.parse().ok())
 }
 
-/// What was found on a disk and where, `ext4@0x438`; nothing if it is not written so.
+/// Parses a signature and its offset, `ext4@0x438`; none if the format is different.
 pub(crate) fn signature(text: &str) -> Option<(&str, u64)> {
     let (name, offset) = text.split_once('@')?;
     let offset = match offset.strip_prefix("0x") {

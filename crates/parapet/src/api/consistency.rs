@@ -1,4 +1,4 @@
-//! How an array stands against the write hole, in the words that users write and read.
+//! Crash-consistency policies, by the names that users write and read.
 
 use layout::private;
 use metadata::create::NewArray;
@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use schemars::JsonSchema;
 
-/// How an array stands against the write hole: a crash in the middle of a write leaves parity or
-/// copies that agree neither with the old data nor with the new.
+/// Crash-consistency policy: the protection against the write hole. A crash during a write
+/// leaves parity or copies that agree neither with the old data nor with the new.
 #[derive(
     Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
 )]
@@ -26,12 +26,12 @@ pub(crate) enum Consistency {
 }
 
 impl Consistency {
-    /// Its name, as users write it.
+    /// Returns its name, as users write it.
     pub(crate) fn word(self) -> &'static str {
         private::Consistency::from(self).name()
     }
 
-    /// What it means for the array, in a few words.
+    /// Describes its effect on the array, in a few words.
     pub(crate) fn sentence(self) -> &'static str {
         match self {
             Consistency::Resync => "resync: after a crash all is synced",
@@ -67,7 +67,7 @@ impl From<Consistency> for private::Consistency {
     }
 }
 
-/// What a new array will keep to; none where there is no redundancy.
+/// Returns the policy for a new array; none for a level without redundancy.
 pub(crate) fn of_new(new: &NewArray, redundancy: usize) -> Option<Consistency> {
     let policy = new.consistency.map(Consistency::from);
     policy.filter(|_| redundancy > 0)

@@ -1,4 +1,4 @@
-//! What lies on disks: what `parapet examine` says, in types and in words.
+//! The report of `parapet examine`, as types and as text.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -8,112 +8,113 @@ use super::text::shape;
 use super::{Consistency, JournalNote, JournalView, Report};
 use crate::page::{Page, Style};
 
-/// What a member's metadata says.
+/// The metadata found on disks.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Examined {
-    /// One for each disk looked at.
+    /// One entry for each examined disk.
     pub(crate) disks: Vec<ExaminedDisk>,
 }
 
-/// One disk looked at.
+/// An examined disk.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct ExaminedDisk {
     /// Its path.
     pub(crate) path: String,
     /// Its size.
     pub(crate) bytes: u64,
-    /// Valid superblocks; more than one where an array's member is itself made of an array.
+    /// Valid superblocks; several if the disk is a member of an array that is itself a member.
     pub(crate) superblocks: Vec<SuperblockView>,
-    /// The journal device that it is; null if it is none.
+    /// The journal device on this disk; null if there is none.
     #[serde(default)]
     pub(crate) journal: Option<JournalView>,
-    /// Why there is none, or why one is not believed.
+    /// Why there is no superblock, or why a superblock is invalid.
     pub(crate) faults: Vec<String>,
-    /// Everything recognizable on the disk.
+    /// All signatures found on the disk.
     pub(crate) signatures: Vec<SignatureView>,
 }
 
-/// Something recognizable on a disk.
+/// A signature on a disk.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct SignatureView {
-    /// As blkid names it.
+    /// Its name in blkid.
     pub(crate) name: String,
-    /// Where its magic number is.
+    /// Position of its magic number.
     pub(crate) offset: u64,
 }
 
-/// A superblock in words.
+/// The fields of a superblock.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct SuperblockView {
     /// `md 0.90`, `md 1.0`, `md 1.1`, `md 1.2`; `parapet 1.2` for RAID 3.5.
     pub(crate) version: String,
-    /// Where it lies.
+    /// Position of the superblock.
     pub(crate) offset: u64,
-    /// The array.
+    /// UUID of the array.
     pub(crate) array_uuid: String,
-    /// Its name.
+    /// Name of the array.
     pub(crate) array_name: String,
-    /// This member.
+    /// UUID of this member.
     pub(crate) member_uuid: String,
     /// As in `Array`.
     pub(crate) level: String,
     /// As in `Array`.
     pub(crate) layout: String,
-    /// Bytes of a chunk.
+    /// Chunk size in bytes.
     pub(crate) chunk_bytes: u64,
-    /// How many slots the array has.
+    /// Number of slots.
     pub(crate) slots: u32,
     /// `slot 3`, `spare`, `faulty`, `journal`.
     pub(crate) role: String,
-    /// Counts changes of the metadata: the member with the most knows best.
+    /// Event count: the member with the highest count has the newest metadata.
     pub(crate) events: u64,
-    /// When the array was made.
+    /// Creation time of the array.
     pub(crate) created: Timestamp,
-    /// When the superblock was last written.
+    /// Time of the last superblock update.
     pub(crate) updated: Timestamp,
-    /// True if the array was stopped in order.
+    /// True if the array was stopped cleanly.
     pub(crate) clean: bool,
-    /// Where data begins on this member.
+    /// Start of the data on this member.
     pub(crate) data_offset: u64,
-    /// Room for data on this member.
+    /// Size available for data on this member.
     pub(crate) data_bytes: u64,
-    /// How far this member is rebuilt, if it is not whole.
+    /// Recovery offset of a rebuild, if the member is not complete.
     pub(crate) recovered_bytes: Option<u64>,
-    /// The states of all slots as this member knows them: `A` there, `.` missing.
+    /// States of all slots in this superblock: `A` present, `.` missing.
     pub(crate) slot_states: String,
-    /// Bytes that a bit of the bitmap stands for; null without a valid bitmap.
+    /// Bytes covered by a bit of the bitmap; null without a valid bitmap.
     pub(crate) bitmap_chunk_bytes: Option<u64>,
-    /// Bits of the bitmap that are set.
+    /// Number of bits set in the bitmap.
     pub(crate) dirty_bits: Option<u64>,
-    /// Runs in the list of bad blocks.
+    /// Number of ranges in the bad-block log.
     pub(crate) bad_blocks: u64,
     /// Parapet's private area on this member.
     #[serde(flatten)]
     pub(crate) private: PrivateView,
-    /// Why the array is not run, and what is kept for others, in sentences.
+    /// Reasons why Parapet does not run the array, and fields preserved for other tools, in
+    /// sentences.
     #[serde(default)]
     pub(crate) remarks: Vec<String>,
 }
 
-/// Parapet's private area in words.
+/// The fields of Parapet's private area.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct PrivateView {
-    /// True if Parapet's private area is valid: nobody else has written the superblock since.
+    /// True if Parapet's private area is valid: no other tool has written the superblock since.
     pub(crate) private_area: bool,
-    /// Why Parapet's private area is not valid; null if it is, or if there is no room for one.
+    /// Why Parapet's private area is invalid; null if it is valid, or if there is no room for one.
     #[serde(default)]
     pub(crate) private_fault: Option<String>,
-    /// How the array stands against the write hole, as the private area says; null without one.
+    /// Consistency policy in the private area; null without one.
     #[serde(default)]
     pub(crate) consistency: Option<Consistency>,
-    /// The array keeps checksums, as the private area says.
+    /// True if the private area says that the array keeps checksums.
     #[serde(default)]
     pub(crate) checksums: bool,
-    /// The array's journal device; null if it has none, or nothing valid says so.
+    /// The array's journal device; null if there is none, or no valid private area names one.
     #[serde(default)]
     pub(crate) journal: Option<JournalNote>,
-    /// What lies in the intent log; null if nothing was logged since the array was started last, or
-    /// not on the members.
+    /// The intent log on this member. Null if nothing was logged since the last start of the array,
+    /// or if the log is not on the members.
     #[serde(default)]
     pub(crate) log: Option<LogView>,
 }
@@ -121,14 +122,14 @@ pub(crate) struct PrivateView {
 /// A member's intent log.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct LogView {
-    /// How many threads had a zone of it.
+    /// Number of zones, one for each thread.
     pub(crate) zones: u32,
-    /// Bytes of each zone.
+    /// Size of each zone.
     pub(crate) zone_bytes: u64,
-    /// Batches that can be read, old ones too.
+    /// Number of readable batches, old ones included.
     pub(crate) batches: u64,
-    /// Records in batches that still matter: rows that a crash may have cut. 0 if the array was
-    /// stopped in order.
+    /// Number of records that a replay would need: rows that a crash may have torn. 0 after a clean
+    /// stop.
     pub(crate) records: u64,
     /// Why a zone of the log cannot be read, if one is damaged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -168,7 +169,7 @@ impl Report for Examined {
 }
 
 impl ExaminedDisk {
-    /// True if what members there are lie in its partitions.
+    /// True if the members found lie in its partitions.
     fn is_partitioned(&self) -> bool {
         let is_table = |view: &SignatureView| matches!(view.name.as_str(), "gpt" | "dos");
         self.superblocks.is_empty() && self.signatures.iter().any(is_table)
@@ -234,7 +235,7 @@ impl LogView {
     }
 }
 
-/// As `--overwrite-signature` takes it.
+/// Formats a signature for `--overwrite-signature`.
 impl std::fmt::Display for SignatureView {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}@{:#x}", self.name, self.offset)

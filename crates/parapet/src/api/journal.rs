@@ -10,24 +10,24 @@ use crate::page::Page;
 /// The journal device of an array.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Journal {
-    /// Its identity.
+    /// Its UUID.
     pub(crate) uuid: String,
-    /// Its path, or what it was last called.
+    /// Its path, or its last known name.
     pub(crate) name: String,
-    /// Whether the log lies there.
+    /// State of the log on it.
     pub(crate) state: JournalState,
     /// Bytes written to it since the array was started.
     pub(crate) written_bytes: u64,
 }
 
-/// The journal device of an array, as one of its members says.
+/// The journal device of an array, as the metadata of one of its members records it.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct JournalNote {
-    /// Its identity.
+    /// Its UUID.
     pub(crate) uuid: String,
-    /// What it was last called.
+    /// Its last known name.
     pub(crate) name: String,
-    /// Whether the log lies there.
+    /// State of the log on it.
     pub(crate) state: JournalState,
 }
 
@@ -44,15 +44,16 @@ impl JournalNote {
     }
 }
 
-/// What a journal device is to its array.
+/// State of a journal device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JournalState {
-    /// The log lies there.
+    /// The log is on the device.
     Logging,
-    /// It is, or will be, logged on the members: the device was not here when it was started.
+    /// The log is, or will be, on the members: the device was missing at the start of the array.
     Away,
-    /// It failed: the log lies on the members, and the device is not used again by itself.
+    /// The device failed and the log is on the members; the array does not use the device again by
+    /// itself.
     GivenUp,
 }
 
@@ -82,19 +83,19 @@ impl Journal {
     }
 }
 
-/// A disk that says it is a journal device.
+/// A disk with the superblock of a journal device.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct JournalView {
-    /// Its identity.
+    /// Its UUID.
     pub(crate) uuid: String,
-    /// The array.
+    /// UUID of the array.
     pub(crate) array_uuid: String,
-    /// Its name when the device was last used.
+    /// Name of the array when the device was last used.
     pub(crate) array_name: String,
-    /// Room for the log.
+    /// Size of the log.
     pub(crate) log_bytes: u64,
-    /// What lies in it; null if nothing was ever logged. Whether any of it matters is known to the
-    /// members only.
+    /// Content of the log; null if nothing was ever logged. Only the members record whether a
+    /// replay needs it.
     pub(crate) log: Option<LogView>,
 }
 

@@ -1,4 +1,4 @@
-//! Copies of what was overwritten: what `parapet undestroy` lists, in types and in words.
+//! Copies of overwritten blocks: the list of `parapet undestroy`, as types and as text.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
@@ -7,32 +7,32 @@ use serde::{Deserialize, Serialize};
 use super::Report;
 use crate::page::{Page, Style};
 
-/// All copies that are kept.
+/// All copies that exist.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct KeptList {
-    /// The folder that they are in.
+    /// Their folder.
     pub(crate) folder: String,
-    /// The oldest first.
+    /// Sorted by time, oldest first.
     pub(crate) copies: Vec<KeptCopy>,
 }
 
 /// The copies of one operation.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct KeptCopy {
-    /// The array that was made, changed or destroyed.
+    /// The array that was created, changed or destroyed.
     pub(crate) array: String,
-    /// The verb that overwrote something: `destroy`, `create`, `add` ….
+    /// The verb that overwrote the blocks: `destroy`, `create`, `add` ….
     pub(crate) verb: String,
-    /// When.
+    /// Time of the operation.
     #[schemars(with = "String")]
     pub(crate) made: Timestamp,
-    /// The folder of the copies, with the commands that put them back in `undo.json`.
+    /// Folder of the copies; `undo.json` in it holds the commands that restore them.
     pub(crate) folder: String,
     /// Size of the copies.
     pub(crate) bytes: u64,
-    /// The disks that they were taken from.
+    /// The disks of the copied blocks.
     pub(crate) disks: Vec<String>,
-    /// True if `parapet undestroy` puts it back; else the commands in `undo.json` do.
+    /// True if `parapet undestroy` can restore them; otherwise use the commands in `undo.json`.
     pub(crate) undestroy: bool,
 }
 

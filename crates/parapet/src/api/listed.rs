@@ -1,4 +1,4 @@
-//! The arrays that are served, and those at rest in a folder, in words: a line each.
+//! Served arrays, and unserved arrays in a folder, as text: a line each.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ impl Report for List {
 
     fn text(&self, page: &mut Page) {
         if self.arrays.is_empty() && !self.resting.is_empty() {
-            // These only are shown.
+            // Only the unserved arrays are listed.
         } else if self.arrays.is_empty() {
             let folder = self.folder.as_ref().map_or(String::new(), |folder| {
                 format!("; servers of other users have their sockets elsewhere than in {folder}")

@@ -1,6 +1,6 @@
-//! What is ordered: the body of a control request.
+//! The body of a control request.
 //!
-//! Knows nothing of the rest of the program: the fuzzer compiles this file by itself.
+//! Depends on nothing else in the program: the fuzzer compiles this file by itself.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -11,9 +11,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Order {
     /// Slot, serial number, UUID or path of a member.
     pub(crate) member: Option<String>,
-    /// The member that takes its place.
+    /// The member that takes over its slot.
     pub(crate) with: Option<String>,
-    /// Which scrub: `check`, `repair` or `stop`.
+    /// The action: `check`, `repair` or `stop`.
     pub(crate) scrub: Option<String>,
     /// New limits of background work.
     pub(crate) speed: Option<Speed>,
@@ -24,8 +24,8 @@ pub(crate) struct Order {
 /// Limits of background work, in bytes of each member per second.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Speed {
-    /// So fast it goes while clients are at work, too.
+    /// Minimum rate, even under client load.
     pub(crate) min: u64,
-    /// It never goes faster; null for no limit.
+    /// Maximum rate; null for no limit.
     pub(crate) max: Option<u64>,
 }

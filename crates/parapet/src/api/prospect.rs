@@ -1,27 +1,28 @@
-//! What will become of an array by itself: whether somebody who waits for it waits in vain.
+//! Predicts whether an array recovers by itself, so that `wait` does not wait forever.
 //!
-//! Judges by what an array shows, as its server does. Never asks anybody.
+//! Uses only the reported state of the array, as its server does. Sends no requests.
 
 use super::{Array, JobKind, Slot, SlotState, State};
 
 impl Array {
-    /// True if a slot is empty.
+    /// Returns true if a slot is missing its member.
     pub(crate) fn is_short(&self) -> bool {
         self.slots.iter().any(|slot| slot.state == SlotState::Missing)
     }
 
-    /// True if a spare is there that takes an empty slot by itself.
+    /// Returns true if a spare is present that takes over a missing slot by itself.
     pub(crate) fn awaits_spare(&self) -> bool {
         let able = self.writable && self.state != State::Failed && self.redundancy > 0;
         able && self.is_short() && !self.spares.is_empty()
     }
 
-    /// True if a member is being filled, or will be by itself.
+    /// Returns true if a member is being rebuilt, or will be without a command.
     pub(crate) fn is_filling(&self) -> bool {
         self.awaits_spare() || self.slots.iter().any(Slot::is_filling)
     }
 
-    /// True if something is not in sync and is synced by itself: not while a slot is empty.
+    /// Returns true if a resync runs or will start by itself; not while a slot is missing its
+    /// member.
     pub(crate) fn is_syncing(&self) -> bool {
         let resync = self.job.as_ref().is_some_and(|job| job.kind == JobKind::Resync);
         let able = self.writable && self.state != State::Failed;
@@ -29,12 +30,12 @@ impl Array {
         resync || self.integrity.unsynced_bytes > 0 && able && whole && !self.lacks_parity()
     }
 
-    /// True if parity is not computed where the level has it.
+    /// Returns true if parity is not computed although the level has it.
     pub(crate) fn lacks_parity(&self) -> bool {
         self.has_parity() && !self.parity
     }
 
-    /// Why it will never be whole by itself; nothing if it is, or will be.
+    /// Returns why the array will not become complete by itself; none if it is or will be.
     pub(crate) fn stays_short(&self) -> Option<String> {
         let missing = self.slots.iter().filter(|slot| slot.state == SlotState::Missing).count();
         if missing == 0 || self.state != State::Failed && self.is_filling() {
@@ -48,7 +49,7 @@ impl Array {
         })
     }
 
-    /// Why it will never be in sync by itself; nothing if it is, or will be.
+    /// Returns why the array will not become in sync by itself; none if it is or will be.
     pub(crate) fn stays_unsynced(&self) -> Option<String> {
         if self.integrity.unsynced_bytes == 0 || self.is_syncing() {
             return None;

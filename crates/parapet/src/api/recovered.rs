@@ -1,4 +1,4 @@
-//! Which arrays disks may have been: what `parapet recover` says, in types and in words.
+//! The report of `parapet recover`: candidate arrays, as types and as text.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -6,29 +6,29 @@ use serde::{Deserialize, Serialize};
 use super::Report;
 use crate::page::{Page, Style};
 
-/// What was found out about disks without superblocks.
+/// Findings about disks without superblocks.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Recovered {
-    /// The likeliest first.
+    /// Sorted by likelihood, best first.
     pub(crate) guesses: Vec<GuessView>,
-    /// What to try, where none of them fits well.
+    /// Suggestions if no candidate fits well.
     #[serde(default)]
     pub(crate) hint: Option<String>,
 }
 
-/// How far the evidence supports a guess.
+/// How well the evidence supports a candidate.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum GuessVerdict {
-    /// It fits, and nothing else fits as well.
+    /// It fits, and no other candidate fits as well.
     Fits,
-    /// Another guess, or another order of the disks, fits as well.
+    /// Another candidate, or another order of the disks, fits as well.
     Ambiguous,
-    /// Most of the signs, tables or rows contradict it.
+    /// Most of the signatures, tables or rows contradict it.
     Contradicted,
 }
 
-/// An array that they may have been.
+/// A candidate array.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct GuessView {
     /// As in `Array`.
@@ -37,33 +37,33 @@ pub(crate) struct GuessView {
     pub(crate) layout: String,
     /// As in `Array`.
     pub(crate) chunk_bytes: u64,
-    /// Where on each disk its data begins.
+    /// Data offset on each disk.
     pub(crate) data_offset: u64,
     /// As in `Array`.
     pub(crate) capacity_bytes: u64,
-    /// For each slot the disk; null for one that is missing.
+    /// The disk of each slot; null if missing.
     pub(crate) disks: Vec<Option<String>>,
-    /// What begins in the array: its name, and where.
+    /// Content found at the start of the array: its name and position.
     pub(crate) content: Vec<String>,
-    /// Signs of that content that lie where they belong.
+    /// Number of signatures of that content at the expected position.
     pub(crate) signs: u64,
-    /// Signs that were looked for.
+    /// Number of signatures searched.
     pub(crate) signs_tried: u64,
-    /// Rows of the members whose redundancy agrees.
+    /// Number of rows with consistent redundancy.
     pub(crate) rows: u64,
-    /// Rows that were compared.
+    /// Number of rows compared.
     pub(crate) rows_tried: u64,
-    /// Tables of the file system that lead where they should.
+    /// Number of file-system tables with valid references.
     pub(crate) steps: u64,
-    /// Tables that were followed.
+    /// Number of tables checked.
     pub(crate) steps_tried: u64,
-    /// So many other orders of the disks explain as much; null if there were too many to try all.
+    /// Number of other disk orders that explain as much; null if there were too many to try all.
     pub(crate) alike: Option<u64>,
-    /// How far the evidence supports it.
+    /// How well the evidence supports it.
     pub(crate) verdict: GuessVerdict,
-    /// The command that writes the superblocks of this guess; null unless it fits.
+    /// The command that writes the superblocks of this candidate; null unless it fits.
     pub(crate) write: Option<String>,
-    /// The same with mdadm; empty unless it fits.
+    /// The same command for mdadm; empty unless it fits.
     pub(crate) mdadm: String,
 }
 

@@ -1,4 +1,4 @@
-//! The reports in words. Data goes to standard output; nothing here advises in more than one line.
+//! The reports as text. Data goes to standard output; advice takes at most one line.
 
 use super::*;
 use crate::page::Style;
@@ -79,7 +79,7 @@ impl Report for Array {
     }
 }
 
-/// Level, and layout and chunk where there are any.
+/// Formats the level, with layout and chunk size where the level has them.
 pub(super) fn shape(page: &Page, level: &str, layout: &str, chunk_bytes: u64) -> String {
     let order = layout.strip_prefix("order").and_then(|order| order.parse::<u32>().ok());
     let layout = match layout {
@@ -89,26 +89,26 @@ pub(super) fn shape(page: &Page, level: &str, layout: &str, chunk_bytes: u64) ->
     let chunk = match (chunk_bytes, order) {
         (0, _) => String::new(),
         (bytes, None) => format!(", chunk {}", page.size(bytes)),
-        // A block in fragments, one on each data member.
+        // RAID 3.5 cuts a block into fragments, one for each data member.
         (bytes, Some(order)) => format!(", chunk {}", page.size(bytes << order)),
     };
     format!("{level}{layout}{chunk}")
 }
 
-/// A scrub may find many; `--json` has more.
+/// Limit of listed findings: a scrub may find many, and `--json` shows more.
 const SHOWN_FINDINGS: usize = 5;
-/// What took less has no rate worth telling.
+/// A job that took less has no meaningful rate.
 const SOON_SECONDS: f64 = 0.1;
 
 impl Array {
-    /// True if this member, which holds no slot, has its slot still free for it.
+    /// Returns true if this member has no slot and its former slot is still missing.
     pub(crate) fn can_return(&self, member: &Member) -> bool {
         let is_free =
             |slot: usize| self.slots.get(slot).is_some_and(|slot| slot.state == SlotState::Missing);
         !member.replaced && member.last_slot.is_none_or(is_free)
     }
 
-    /// `5 of 6`, and spares.
+    /// Formats `5 of 6`, and the spares.
     pub(super) fn members_word(&self) -> String {
         let there = self.slots.iter().filter(|slot| slot.state == SlotState::InSync).count();
         let spares = match self.spares.len() {
@@ -118,12 +118,12 @@ impl Array {
         format!("{there}/{}{spares}", self.slots.len())
     }
 
-    /// True if redundancy is parity, not copies.
+    /// Returns true if the redundancy is parity, not copies.
     pub(crate) fn has_parity(&self) -> bool {
         ["raid4", "raid5", "raid6", "raid3.5"].contains(&self.level.as_str())
     }
 
-    /// What md shows as `[UU_]`.
+    /// Formats the slots as md does: `[UU_]`.
     pub(crate) fn picture(&self) -> String {
         let letter = |slot: &Slot| if slot.state == SlotState::InSync { 'U' } else { '_' };
         format!("[{}]", self.slots.iter().map(letter).collect::<String>())
@@ -153,13 +153,13 @@ impl Array {
         format!("{}{writes}, {more}  {}", self.state.word(), self.picture())
     }
 
-    /// True if its members are arrays.
+    /// Returns true if its members are arrays.
     fn is_nested(&self) -> bool {
         let mut members = self.slots.iter().filter_map(|slot| slot.member.as_ref());
         members.any(|member| member.name.starts_with(crate::disks::ARRAY))
     }
 
-    /// What each member has done.
+    /// Lists the counters of each member.
     fn counter_rows(&self, page: &Page) -> Vec<(Style, Vec<String>)> {
         let heading =
             ["MEMBER", "READ", "WRITTEN", "REPAIRED", "READ P50/P99", "WRITE P50/P99", "UUID"];
@@ -221,13 +221,13 @@ impl Array {
     }
 }
 
-/// Microseconds as milliseconds.
+/// Formats microseconds as milliseconds.
 fn millis(micros: u64) -> String {
     format!("{:.1} ms", micros as f64 / 1e3)
 }
 
 impl Replay {
-    /// What the intent log was good for.
+    /// Describes the result of the replay.
     fn sentence(&self, page: &Page) -> String {
         let rows = match self.rows {
             1 => "intent log replayed: 1 row".into(),
@@ -245,7 +245,7 @@ impl Replay {
 }
 
 impl Slot {
-    /// True if its member, or the one that will replace it, does not hold all yet.
+    /// Returns true if its member or its replacement is being filled.
     pub(crate) fn is_filling(&self) -> bool {
         self.state == SlotState::Rebuilding || self.replacement.is_some()
     }
@@ -261,7 +261,7 @@ impl State {
         }
     }
 
-    /// The same in a sentence about the array.
+    /// Describes the same state in a sentence about the array.
     pub(crate) fn is_word(self) -> &'static str {
         match self {
             State::Healthy => "is healthy",
@@ -281,7 +281,7 @@ impl State {
 }
 
 impl JobKind {
-    /// As `wait --for` and `when` name it.
+    /// Returns the name in `wait --for` and `when`.
     pub(crate) fn word(self) -> &'static str {
         match self {
             JobKind::Rebuild => "rebuild",
@@ -300,7 +300,7 @@ impl Job {
         format!("{} {:.1} %{left}", self.kind.word(), self.percent)
     }
 
-    /// Percent, rate, time left and what holds it back.
+    /// Formats percent, rate, remaining time and the limiting factor.
     pub(crate) fn sentence(&self, page: &Page) -> String {
         let done = format!(
             "{} {:.1} % ({} of {})",
@@ -359,7 +359,7 @@ impl Scrub {
     }
 }
 
-/// ` at 3 GiB/s over all members`; nothing if it was over too soon to tell.
+/// Formats ` at 3 GiB/s over all members`; empty if the job was too short for a rate.
 fn rate_over(bytes: u64, seconds: f64) -> String {
     match seconds < SOON_SECONDS {
         true => String::new(),
@@ -379,7 +379,7 @@ impl LastRebuild {
 }
 
 impl Speed {
-    /// Both limits.
+    /// Formats both limits.
     pub(crate) fn sentence(&self) -> String {
         let max = match self.max {
             None => "as fast as it can".into(),
@@ -416,7 +416,7 @@ impl Report for Changed {
 }
 
 impl Plan {
-    /// True if the members are arrays.
+    /// Returns true if the members are arrays.
     pub(crate) fn is_nested(&self) -> bool {
         self.disks.iter().any(|disk| disk.path.starts_with(crate::disks::ARRAY))
     }

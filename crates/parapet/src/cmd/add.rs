@@ -1,4 +1,4 @@
-//! `parapet add`: gives an array a new disk.
+//! `parapet add`: adds a disk to an array.
 
 use crate::api::Order;
 use crate::client;

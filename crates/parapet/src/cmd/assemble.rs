@@ -1,4 +1,4 @@
-//! `parapet assemble`: puts an array together, settles what a crash left open, and stops it again.
+//! `parapet assemble`: assembles an array, replays its log after a crash, and stops it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
 /// Interval of the checks for the end of the recovery.
 const GLANCE: Duration = Duration::from_millis(100);
-/// Nothing begins any more if nothing has begun for so long.
+/// No further work is expected if none has started for this long.
 const IDLE: Duration = Duration::from_secs(3);
 
 pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
@@ -58,7 +58,7 @@ pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
                 settle(&daemon, &served, &signals, &on, terminal).await?;
             }
             let mut array = daemon.view(&served);
-            // No server is left that could be told so.
+            // No server remains to accept the command, so start one first.
             for problem in &mut array.problems {
                 let action = std::mem::take(&mut problem.action);
                 problem.action = format!("parapet serve {} MEMBER…, then {action}", array.name);
@@ -77,7 +77,7 @@ pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
     })
 }
 
-/// Waits until nothing is being done any more.
+/// Waits until no background work is running.
 async fn settle(
     daemon: &Daemon,
     served: &Served,
@@ -90,11 +90,11 @@ async fn settle(
     let settled = async {
         let mut busy = clock.now();
         loop {
-            // Once at least: what there is to do is found in the first turn.
+            // Check at least once: the first turn of the keeper finds the work.
             clock.sleep_until(clock.now() + GLANCE).await;
             let array = daemon.view(served);
             let idle = array.job.is_none() && !array.is_filling();
-            // What cannot be synced, as in an array without redundancy left, is not waited for.
+            // Do not wait for a resync that cannot run, as in an array without redundancy left.
             if idle && (array.integrity.unsynced_bytes == 0 || clock.now() - busy >= IDLE) {
                 return;
             }

@@ -1,4 +1,4 @@
-//! `parapet clear`: counts errors of members from zero again.
+//! `parapet clear`: resets the error counters of members.
 
 use crate::api::Order;
 use crate::client;

@@ -1,4 +1,4 @@
-//! `parapet completions`: what shells need to complete commands.
+//! `parapet completions`: prints scripts that let shells complete commands.
 
 use clap::CommandFactory;
 use clap_complete::Shell;

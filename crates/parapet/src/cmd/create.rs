@@ -1,9 +1,8 @@
-//! `parapet create`: makes an array.
+//! `parapet create`: creates an array.
 //!
-//! The ladder: what is on the disks is looked at, then the plan is shown, then it is confirmed,
-//! then what will be overwritten is copied, and only then something is written, on the members of
-//! inner arrays too. After a failure the copies are put back, and files that were made for this are
-//! taken away again.
+//! The steps: examine the disks, show the plan, ask for confirmation, copy the blocks to be
+//! overwritten, write. No step before the last one writes, even to the members of inner arrays.
+//! After a failure, the copies are restored and new member files are removed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -98,10 +97,10 @@ pub(crate) struct Args {
 
 /// mdadm's default.
 const CHUNK_BYTES: u64 = 512 << 10;
-/// RAID 3.5's block where members can write so small a part of it.
+/// RAID 3.5's default block size, if the members can write fragments this small.
 const BLOCK_BYTES: u64 = 4 << 10;
 
-/// As people write it.
+/// Parses a level as users write it.
 pub(crate) fn level(text: &str) -> std::result::Result<Level, String> {
     text.parse().map_err(|_| "choose one of: linear, 0, 1, 10, 4, 5, 6, 3.5".into())
 }
@@ -127,7 +126,7 @@ fn bitmap(text: &str) -> std::result::Result<Bitmap, String> {
     }
 }
 
-/// A disk on the way to an array: there already, or to be made.
+/// A disk for the array, existing or to be created.
 struct Prospect<'a> {
     path: &'a Path,
     opened: Option<Opened>,
@@ -144,7 +143,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     executor.block_on(async {
         let mut agreed = None;
         if args.scan.is_some() {
-            // Arrays that are to be members write to theirs once they run: first only a look.
+            // An inner array writes to its members once it runs, so first only examine it.
             let daemon = Daemon::new(&on, None, 1)?;
             let looked = async {
                 let draft = Draft::look(&args, &paths, &daemon, true).await?;
@@ -174,7 +173,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     })
 }
 
-/// Stops what runs once the work is done, whatever came of it.
+/// Stops the inner arrays after the work, whatever its result.
 pub(crate) async fn closing<T>(
     daemon: &Daemon,
     work: impl Future<Output = Result<T>>,
@@ -184,7 +183,7 @@ pub(crate) async fn closing<T>(
     done.and_then(|done| closed.map(|()| done))
 }
 
-/// An array that could be made.
+/// A validated plan of an array.
 struct Draft<'a> {
     args: &'a Args,
     prospects: Vec<Prospect<'a>>,
@@ -194,8 +193,8 @@ struct Draft<'a> {
 }
 
 impl<'a> Draft<'a> {
-    /// Looks at everything. With `only_look` arrays that are to be members write nothing to theirs,
-    /// and cannot be written.
+    /// Checks everything. With `only_look`, inner arrays run read-only and write nothing to their
+    /// members.
     async fn look(
         args: &'a Args,
         paths: &'a [PathBuf],
@@ -230,7 +229,7 @@ impl<'a> Draft<'a> {
         Ok(Draft { args, prospects, new, planned, plan })
     }
 
-    /// Shows the plan, and asks; false if it was only to be shown.
+    /// Shows the plan and asks; returns false for a dry run.
     fn agreed(&self, terminal: &Terminal) -> Result<bool> {
         let consent = &self.args.consent;
         if consent.dry_run {
@@ -246,7 +245,7 @@ impl<'a> Draft<'a> {
         Ok(true)
     }
 
-    /// Makes it, after copies of what is there were made.
+    /// Creates the array, after copying the blocks to be overwritten.
     async fn carry_out(mut self, on: &Spawner) -> Result<Plan> {
         let kept = keep(&self.new, &self.planned, &self.prospects).await?;
         self.plan.undo = kept.folder.as_ref().map(|folder| folder.display().to_string());
@@ -258,7 +257,7 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Looks at a disk, without changing it.
+/// Examines a disk without changing it.
 async fn prospect<'a>(
     path: &'a Path,
     args: &Args,
@@ -331,13 +330,13 @@ impl Args {
         new.checksums = self.checksums;
         new.spares = self.spare.len();
         new.size_bytes = self.size.map(|size| size.0);
-        // Each signature was named by the user, or there is none.
+        // The user named each signature, or there is none.
         new.overwrite = true;
         Ok(new)
     }
 }
 
-/// A layout that the level does not have.
+/// Refuses a layout that the level does not have.
 fn no_layout(level: Level, name: &str, members: usize) -> Failure {
     let message = format!("{level} has no layout {name:?}");
     let names: Vec<String> = Layout::all(level, members).map(|layout| layout.to_string()).collect();
@@ -348,7 +347,7 @@ fn no_layout(level: Level, name: &str, members: usize) -> Failure {
     Failure::new(Id::Shape, message, action)
 }
 
-/// A chunk of so few bytes was meant in another unit.
+/// Refuses a chunk size of so few bytes: the user meant another unit.
 fn check_unit(chunk: Option<u64>) -> Result<()> {
     let Some(bytes) = chunk.filter(|bytes| (1..=512).contains(bytes)) else {
         return Ok(());
@@ -358,7 +357,7 @@ fn check_unit(chunk: Option<u64>) -> Result<()> {
     Err(Failure::new(Id::Shape, message, action))
 }
 
-/// A layout of RAID 3.5 that was named goes with one number of members only.
+/// Refuses a layout of RAID 3.5 that does not fit the number of members.
 fn check_order(order: u8, name: &str, members: usize) -> Result<()> {
     let members_of = |order: u8| 1_usize.checked_shl(order.into()).map(|data| data + 1);
     let (Some(takes), true) = (members_of(order), members_of(order) != Some(members)) else {
@@ -373,7 +372,7 @@ fn check_order(order: u8, name: &str, members: usize) -> Result<()> {
     Err(Failure::new(Id::Shape, message, action))
 }
 
-/// RAID 3.5 in the words in which it was asked for: the engine knows members' parts of blocks.
+/// Checks RAID 3.5 in the user's terms: the engine counts the fragments of blocks.
 fn check_raid35(order: u8, members: usize, block: Option<u64>) -> Result<()> {
     if Some(members) != 1_usize.checked_shl(order.into()).map(|data| data + 1) {
         let message = format!(
@@ -404,7 +403,7 @@ fn of_shape(error: metadata::Error) -> Failure {
     Failure::new(Id::Shape, error.to_string(), "choose other disks, or another level or chunk")
 }
 
-/// True if nothing was ever stored on these disks: files without data.
+/// Returns true if nothing was ever stored on these disks: files without data.
 async fn are_zeros(prospects: &[Prospect<'_>]) -> bool {
     for disk in prospects {
         let Some(opened) = &disk.opened else { continue };
@@ -473,7 +472,7 @@ fn show(
     }
 }
 
-/// Copies all that will be overwritten.
+/// Copies all blocks that the command overwrites.
 async fn keep(
     new: &NewArray,
     planned: &metadata::create::Plan,
@@ -492,8 +491,8 @@ async fn keep(
     undo::keep("create", &new.name, &there).await
 }
 
-/// Makes the files that are missing, and the array; or nothing. The last disk is the journal device
-/// if it is `journaled`.
+/// Creates the missing files and the array, or nothing. The last disk is the journal device if it
+/// is `journaled`.
 async fn carry_out(
     new: &NewArray,
     prospects: Vec<Prospect<'_>>,
@@ -534,14 +533,14 @@ async fn carry_out(
     };
     if outcome.is_err() {
         for path in made {
-            // We made it a moment ago.
+            // This process has just created the file.
             let _ = fs::remove_file(path);
         }
     }
     outcome
 }
 
-/// Puts back what was on disks that were written to in vain, and says so.
+/// Restores the previous content of the disks after a failure, and reports it.
 pub(crate) async fn give_back<'a>(
     mut failure: Failure,
     kept: &Kept,
@@ -571,16 +570,16 @@ pub(crate) async fn give_back<'a>(
     failure
 }
 
-/// A new file with its space reserved.
+/// Creates a file and reserves its space.
 ///
 /// # Errors
-/// If there is one already, or no room; then nothing is left behind.
+/// If the file exists, or there is no room; then nothing is left behind.
 pub(crate) fn make_file(path: &Path, bytes: u64, on: &Spawner) -> Result<Opened> {
     let options = Options { create_bytes: Some(bytes), ..Options::default() };
     disks::open_one(path, &options, on)
 }
 
-/// Writes the array: metadata only.
+/// Writes the metadata of the array.
 ///
 /// # Errors
 /// If a disk fails; then there is no array.

@@ -1,7 +1,7 @@
-//! `parapet destroy`: takes an array apart for good.
+//! `parapet destroy`: destroys an array permanently.
 //!
-//! Only superblocks are overwritten, after a copy of each was made. Data stays where it is until
-//! somebody else uses the disks.
+//! Overwrites superblocks only, after copying each of them. The data stays on the disks until they
+//! are used again.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -43,13 +43,13 @@ pub(crate) struct Args {
     consent: Consent,
 }
 
-/// A member and the superblocks on it that will be overwritten, or a journal device.
+/// A member and its superblocks to be overwritten, or a journal device.
 struct Victim<'a> {
     opened: &'a Opened,
     /// `None`: the journal device.
     superblock: Option<Superblock>,
     places: Vec<SignatureView>,
-    /// Where what is on it is its own: its private area and its data.
+    /// The starts of its own content: its private area and its data.
     landmarks: Vec<u64>,
 }
 
@@ -133,8 +133,8 @@ async fn take_apart(
     }
 }
 
-/// What is lost with the array: bytes that can be stored, and how many members may be lost now;
-/// nothing if it cannot be started. Looks into it, without writing anything.
+/// Returns the losses of the command: capacity, and the number of members that may still be lost.
+/// None if the array cannot start. Reads the array without writing anything.
 ///
 /// # Errors
 /// If it is itself a member of another array.
@@ -170,7 +170,7 @@ async fn look_into(
     Err(Failure::new(Id::WrongState, message, action))
 }
 
-/// What is on a disk, if it is a member of this array and of no other.
+/// Returns the superblocks of a disk, if it is a member of this array and of no other.
 async fn victim<'a>(opened: &'a Opened, name: &str) -> Result<Victim<'a>> {
     let path = opened.path.display();
     let found =
@@ -266,7 +266,7 @@ fn plan(name: &str, victims: &[Victim<'_>], worth: Option<(u64, usize)>) -> Resu
     })
 }
 
-/// What a disk is in its array, slots first, the journal device last.
+/// Returns the role of a disk in its array, to sort slots first and the journal device last.
 fn role(superblock: Option<&Superblock>) -> (u32, String) {
     let role = superblock.map_or(Role::Journal, Superblock::own_role);
     let place = match role {

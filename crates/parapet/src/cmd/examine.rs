@@ -1,4 +1,4 @@
-//! `parapet examine`: what lies on disks, whosever they are.
+//! `parapet examine`: shows superblocks and signatures on any disks.
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
             }
         }
     }
-    // One that cannot be looked at does not hide the others.
+    // An unreadable disk must not hide the others.
     if failures.len() == args.disks.len() {
         return Err(failures.remove(0));
     }
@@ -142,7 +142,7 @@ fn view_private(trace: &FoundSuperblock) -> PrivateView {
     let header = private.and_then(|found| found.header.as_ref().ok());
     PrivateView {
         private_area: header.is_some(),
-        // Where a header never was, and none is needed, there is nothing to say.
+        // Report nothing if there never was a header and none is needed.
         private_fault: private
             .filter(|found| found.latest.is_some() || needs_header(trace))
             .and_then(|found| found.header.as_ref().err())
@@ -162,7 +162,7 @@ fn view_private(trace: &FoundSuperblock) -> PrivateView {
     }
 }
 
-/// True if Parapet, which wrote this superblock last, would have written a header with it.
+/// Returns true if Parapet wrote this superblock last and would have written a header with it.
 fn needs_header(trace: &FoundSuperblock) -> bool {
     let ours = |superblock: &Superblock| Tag::of(superblock.utime).is_some();
     let parity = |layout: &layout::Layout| {
@@ -171,7 +171,7 @@ fn needs_header(trace: &FoundSuperblock) -> bool {
     trace.superblock.as_ref().is_ok_and(ours) && trace.layout.as_ref().is_ok_and(parity)
 }
 
-/// `A` for each slot that has a member, `.` for one that has none.
+/// Prints `A` for each slot with a member, `.` for each one without.
 fn slot_states(superblock: &Superblock) -> String {
     let letter = |slot: u16| if superblock.roles.contains(&Role::Slot(slot)) { 'A' } else { '.' };
     let slots = superblock.raid_disks.min(MAX_DEVICES as u32) as u16;

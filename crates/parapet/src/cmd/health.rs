@@ -1,4 +1,4 @@
-//! `parapet health`: one line and an exit status, as monitoring plugins speak.
+//! `parapet health`: one line and an exit status, in the form of monitoring plugins.
 
 use crate::api::{Array, Health, Job, JobKind, List, Problem, State, Verdict};
 use crate::client;
@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let health = match arrays(args) {
         Ok(list) => of_all(&list),
         Err(failure) => Health {
-            // A server that does not answer serves nothing.
+            // A server that does not answer serves no data.
             verdict: match failure.id {
                 Id::Unreachable => Verdict::Critical,
                 _ => Verdict::Unknown,
@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     terminal.report(&health);
     Ok(match health.verdict {
         Verdict::Ok => Exit::Done,
-        // Plugins' statuses, not those of the other verbs: 1, 2 and 3.
+        // The statuses of monitoring plugins differ from those of the other verbs: 1, 2 and 3.
         Verdict::Warning => Exit::Failed,
         Verdict::Critical => Exit::Usage,
         Verdict::Unknown => Exit::Refused,
@@ -63,11 +63,11 @@ fn of_all(list: &List) -> Health {
         return Health { verdict: Verdict::Unknown, message, performance: String::new() };
     }
     let verdict = arrays.iter().map(of_one).max().unwrap_or(Verdict::Unknown);
-    // A server that does not answer serves nothing.
+    // A server that does not answer serves no data.
     let verdict = if silent.is_empty() { verdict } else { Verdict::Critical };
     let mut worst_first: Vec<&Array> = arrays.iter().collect();
     worst_first.sort_by_key(|array| std::cmp::Reverse(of_one(array)));
-    // Of those that are well nothing is said while others are not.
+    // Omit healthy arrays while others have problems.
     let told =
         worst_first.iter().filter(|array| verdict == Verdict::Ok || of_one(array) > Verdict::Ok);
     let told = told.map(|array| sentence(array));
@@ -87,7 +87,7 @@ fn of_one(array: &Array) -> Verdict {
     }
 }
 
-/// True if a healthy array calls for somebody: not for read errors, which were made good.
+/// Returns true if a healthy array needs attention. Repaired read errors do not count.
 fn calls(array: &Array) -> bool {
     let problem = array.problems.iter().any(|problem| problem.id != "PPT-8006");
     let scrub = |job: &&Job| matches!(job.kind, JobKind::Check | JobKind::Repair);
@@ -96,7 +96,7 @@ fn calls(array: &Array) -> bool {
     problem || work || trouble || array.redundancy_left < array.redundancy
 }
 
-/// All that is wrong, most serious first; then what is being done.
+/// Lists all problems, most serious first, then the running job.
 fn reasons(array: &Array) -> Vec<String> {
     let mut problems: Vec<&Problem> = array.problems.iter().collect();
     problems.sort_by_key(|problem| gravity(problem));
@@ -109,7 +109,7 @@ fn reasons(array: &Array) -> Vec<String> {
     problems.chain(spares).chain(job).collect()
 }
 
-/// How urgent a problem is: data that is lost comes first, then redundancy that is not there.
+/// Ranks a problem: data loss comes first, then missing redundancy.
 fn gravity(problem: &Problem) -> usize {
     const MOST_SERIOUS_FIRST: [&str; 16] = [
         "PPT-8003", "PPT-8019", "PPT-8012", "PPT-8014", "PPT-8002", "PPT-8018", "PPT-8010",
@@ -120,7 +120,7 @@ fn gravity(problem: &Problem) -> usize {
     place.unwrap_or(MOST_SERIOUS_FIRST.len())
 }
 
-/// What is wrong, or else that nothing is; and what is being done.
+/// Describes the problems, or that there are none, and the running job.
 fn sentence(array: &Array) -> String {
     let told = reasons(array).join(", ");
     match (of_one(array), array.state) {

@@ -1,4 +1,4 @@
-//! `parapet import`: reads arrays of a machine that is gone.
+//! `parapet import`: serves the arrays of another machine read-only.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -64,8 +64,8 @@ async fn take_in_all(args: &Args, daemon: &Rc<Daemon>) -> Result<()> {
     Ok(())
 }
 
-/// What may be a member: partitions; and the image as a whole, unless a partition of it is one. A
-/// superblock at the end of the last partition lies at the end of the disk, too.
+/// Returns the possible members: the partitions, and the whole image unless one of its partitions
+/// is a member. A superblock at the end of the last partition is also at the end of the disk.
 async fn candidates(images: &[Image]) -> Vec<&Opened> {
     let parts: Vec<&Opened> = images.iter().flat_map(|image| &image.parts).collect();
     let members = serve::members_among(&parts).await;
@@ -74,7 +74,7 @@ async fn candidates(images: &[Image]) -> Vec<&Opened> {
     wholes.chain(parts).collect()
 }
 
-/// That no array was found, and what is there instead.
+/// Explains that no array was found, and lists the content found instead.
 async fn nothing(failure: Failure, disks: &[&Opened]) -> Failure {
     let mut told = Vec::new();
     for disk in disks {

@@ -1,4 +1,4 @@
-//! `parapet list`: one line for each array that is being served, and for those at rest in a folder.
+//! `parapet list`: one line for each served array, and for each unserved one in a folder.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `parapet man`: the manual, one page a verb.
+//! `parapet man`: writes the manual, one page for each verb.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -11,7 +11,7 @@ use crate::failure::{Exit, Result, of_path};
 use crate::flags::Cli;
 use crate::terminal::Terminal;
 
-/// What every page ends with, where its verb does not say otherwise.
+/// The end of every page, unless its verb replaces it.
 const EXIT_STATUS: &str = ".SH \"EXIT STATUS\"
 0 done, 1 failed, 2 usage, 3 refused by a safety guard, 4 server unreachable or permission denied, \
 5 no such array or disk, 6 timed out.
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     clap_mangen::generate_to(command, folder).map_err(failed)?;
     for verb in Cli::command().get_subcommands() {
         let page = folder.join(format!("parapet-{}.1", verb.get_name()));
-        // The statuses of `health` are those of monitoring plugins, and stand in its help.
+        // `health` has the statuses of monitoring plugins, and its help lists them.
         let statuses = if verb.get_name() == "health" { "" } else { EXIT_STATUS };
         add(&page, &[statuses, LAST_SECTIONS])?;
     }

@@ -1,4 +1,4 @@
-//! `parapet fail` and `parapet remove`: a member leaves service, and the array.
+//! `parapet fail` and `parapet remove`: take a member out of service, and out of the array.
 
 use crate::api::Order;
 use crate::client;

@@ -1,4 +1,4 @@
-//! `parapet quickstart`: the main job in one command.
+//! `parapet quickstart`: creates and serves an array with one command.
 //!
 //! ```text
 //!    DIR/member-0.img … member-5.img   spare-0.img      the array's members: files
@@ -6,8 +6,8 @@
 //!    DIR/demo                          the array as a demonstration has left it: see `trace`
 //! ```
 //!
-//! Invariant: what was begun and not finished is taken away again; what was there before is used as
-//! it is, never made anew.
+//! Invariant: an unfinished creation is removed again. Existing members are used as they are and
+//! never created anew.
 
 use std::cell::Cell;
 use std::fs;
@@ -58,15 +58,15 @@ pub(crate) struct Args {
     run: RunFlags,
 }
 
-/// In the folder: the array's [`trace`] after a demonstration.
+/// File in the folder with the array's [`trace`] after a demonstration.
 const MARKER: &str = "demo";
-/// The array's name.
+/// Name of the array.
 const NAME: &str = "quickstart";
-/// Members with a slot, and spares.
+/// Number of members with a slot, and of spares.
 const MEMBERS: usize = 6;
 const SPARES: usize = 1;
 const CHUNK_BYTES: u64 = 64 << 10;
-/// Room for the demonstration, and some more.
+/// Space for the demonstration, and a reserve.
 const MEMBER_BYTES: u64 = 320 << 20;
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
@@ -77,7 +77,8 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         check_length(&args.dir.join(socket))?;
     }
     let made = prepare(&args.dir)?;
-    // Until it runs, another one in this folder waits: then it finds the members in use.
+    // Hold the lock until the server runs. A second process in this folder waits, then finds the
+    // members in use.
     let mut starting = Some(turn(&args.dir)?);
     let shown = Cell::new(false);
     let outcome = executor.block_on(async {
@@ -103,13 +104,13 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         executor.block_on(mark(&args.dir, &on));
     }
     if outcome.is_err() && made {
-        // Goes only if it is empty.
+        // Removes the folder only if it is empty.
         let _ = fs::remove_dir(&args.dir);
     }
     outcome
 }
 
-/// Paths that the kernel will not take are refused before anything is made.
+/// Refuses paths that the kernel does not accept, before creating anything.
 fn check_length(socket: &Path) -> Result<()> {
     match places::check_socket(socket) {
         Err(failure) if failure.id != Id::Missing => Err(failure),
@@ -117,9 +118,9 @@ fn check_length(socket: &Path) -> Result<()> {
     }
 }
 
-/// What tells whether anybody has written to the array since: its UUID, its event count, and the
-/// time of its latest superblock with its random tag, since md may count to the same number.
-/// Nothing if there is no array.
+/// Identifies the last write to the array: its UUID, its event count, and the time and random tag
+/// of its latest superblock. The event count alone is not enough, since md may reach the same
+/// number. None if there is no array.
 async fn trace(folder: &Path, on: &Spawner) -> Option<String> {
     let look = Options { read_only: true, lock: false, ..Options::default() };
     let mut latest: Option<Superblock> = None;
@@ -136,14 +137,14 @@ async fn trace(folder: &Path, on: &Spawner) -> Option<String> {
     Some(format!("{} {} {seconds}.{micros:06}\n", found.set_uuid, found.events))
 }
 
-/// Notes that nothing but a demonstration has written to the array.
+/// Records that only a demonstration has written to the array.
 async fn mark(folder: &Path, on: &Spawner) {
     let Some(trace) = trace(folder, on).await else { return };
-    // Without it the next demonstration asks for --yes.
+    // Without this file, the next demonstration asks for --yes.
     let _ = fs::write(folder.join(MARKER), trace);
 }
 
-/// Makes the folder; true if it was not there.
+/// Creates the folder; returns true if it did not exist.
 fn prepare(folder: &Path) -> Result<bool> {
     match fs::create_dir(folder) {
         Ok(()) => Ok(true),
@@ -158,7 +159,7 @@ fn prepare(folder: &Path) -> Result<bool> {
     }
 }
 
-/// The right to make or start the array of this folder, until it is dropped. Blocks.
+/// The lock for creating or starting the array of this folder, held until dropped. Blocks.
 fn turn(folder: &Path) -> Result<fs::File> {
     let opened = fs::File::open(folder);
     let locked = opened.and_then(|folder| folder.lock().map(|()| folder));
@@ -171,7 +172,7 @@ fn paths(folder: &Path) -> Vec<PathBuf> {
     members.chain(spares).map(|name| folder.join(name)).collect()
 }
 
-/// The array: found, or made; true if it was made.
+/// Finds or creates the array; returns true if it was created.
 async fn array(args: &Args, daemon: &Daemon) -> Result<(Served, bool)> {
     let on = daemon.spawner();
     let paths = paths(&args.dir);
@@ -198,20 +199,20 @@ async fn array(args: &Args, daemon: &Daemon) -> Result<(Served, bool)> {
     Ok((engine::start(assembly, &all, args.run.host(on), daemon).await?, fresh))
 }
 
-/// What to do with a server that has this folder's array already, by its name and socket.
+/// Returns advice about a server that already runs this folder's array, by its name and socket.
 fn running(mut failure: Failure, folder: &Path) -> Failure {
     let socket = control_word(folder);
     failure.action = failure.action.replace("NAME", &format!("{NAME} --control {socket}"));
     failure
 }
 
-/// The control socket of this folder, as a word of a command line.
+/// Formats the control socket of this folder for a command line.
 fn control_word(folder: &Path) -> String {
     let control = places::absolute(&folder.join("control.sock"));
     places::quoted(&format!("unix:{}", control.display()))
 }
 
-/// Makes the members and an array of them, or nothing at all.
+/// Creates the members and their array, or nothing at all.
 async fn make(paths: &[PathBuf], args: &Args, on: &Spawner) -> Result<Vec<Opened>> {
     let bytes = args.member_size.map_or(MEMBER_BYTES, |size| size.0);
     let layout = layout::Layout::default_for(layout::Level::Raid6, MEMBERS);
@@ -245,7 +246,7 @@ async fn make(paths: &[PathBuf], args: &Args, on: &Spawner) -> Result<Vec<Opened
     }
     if let Err(failure) = outcome {
         for disk in &disks {
-            // We made it a moment ago.
+            // This process has just created the file.
             let _ = fs::remove_file(&disk.path);
         }
         return Err(failure);
@@ -258,7 +259,7 @@ struct Session<'a> {
     on: &'a Spawner,
     terminal: &'a Terminal,
     signals: &'a Signals,
-    /// The array's trace, as it was found.
+    /// The array's trace before the demonstration.
     before: Option<String>,
     /// Set when a demonstration has begun.
     shown: &'a Cell<bool>,
@@ -280,7 +281,7 @@ impl Session<'_> {
     async fn serve(&self, daemon: &Rc<Daemon>, served: &Rc<Served>, fresh: bool) -> Result<Exit> {
         let marker = self.args.dir.join(MARKER);
         if !self.args.demo {
-            // From here on there may be something of the user's in it.
+            // From here on, clients may write user data to the array.
             let _ = fs::remove_file(&marker);
             self.terminal.report(&serve::serving(daemon));
             self.hints(daemon, fresh);
@@ -288,7 +289,7 @@ impl Session<'_> {
             return Ok(Exit::Done);
         }
         self.permit_demo(&marker, served, fresh)?;
-        // Until its end it does not hold.
+        // The trace is invalid until the demonstration ends.
         let _ = fs::remove_file(&marker);
         self.shown.set(true);
         self.terminal.preview(&serve::serving(daemon));
@@ -312,7 +313,7 @@ impl Session<'_> {
         Ok(Exit::Done)
     }
 
-    /// The demonstration writes over the start of the array: only where nobody else has.
+    /// Refuses to overwrite the start of the array if anyone but a demonstration has written to it.
     fn permit_demo(&self, marker: &Path, served: &Served, fresh: bool) -> Result<()> {
         let capacity = served.array.geometry().capacity();
         if capacity < demo::BYTES {
@@ -337,7 +338,7 @@ impl Session<'_> {
         Err(Failure::new(Id::Confirmation, message, "choose another --dir, or say --yes"))
     }
 
-    /// Lines to copy and paste.
+    /// Prints commands to copy and paste.
     fn hints(&self, daemon: &Daemon, fresh: bool) {
         let program = std::env::args().next().unwrap_or_else(|| "parapet".into());
         let program = places::quoted(&program);

@@ -1,4 +1,4 @@
-//! `parapet re-add`: brings a member back to its slot.
+//! `parapet re-add`: returns a member to its slot.
 
 use crate::api::Order;
 use crate::client;

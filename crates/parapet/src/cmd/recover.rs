@@ -1,4 +1,4 @@
-//! `parapet recover`: finds out what array disks were whose superblocks are lost.
+//! `parapet recover`: identifies the array of disks whose superblocks are lost.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -68,9 +68,9 @@ pub(crate) struct Args {
     outlets: Outlets,
 }
 
-/// What the array is called that was found.
+/// The name of a recovered array.
 const NAME: &str = "recovered";
-/// In place of a disk, as mdadm has it.
+/// The placeholder of an absent disk, as in mdadm.
 const MISSING: &str = "missing";
 
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
@@ -147,7 +147,7 @@ impl Args {
         })
     }
 
-    /// The disks that are there; and which of them sits in which slot, if that is known.
+    /// Returns the present disks, and the slot of each disk if known.
     fn slots(&self) -> (Vec<PathBuf>, Option<Vec<Option<usize>>>) {
         let mut there = Vec::new();
         let mut order = Vec::new();
@@ -161,7 +161,7 @@ impl Args {
         (there, self.in_order.then_some(order))
     }
 
-    /// What is written is not left to chance. Mirrors are all right in any order.
+    /// Refuses to write an ambiguous candidate. Mirrors are correct in any order.
     fn refuse_chance(&self, guesses: &[Guess], chosen: &Guess) -> Result<()> {
         let refusal = |message: String, action: &str| {
             Err(Failure::new(Id::WrongState, message, action.to_owned()))
@@ -188,7 +188,7 @@ impl Args {
     }
 }
 
-/// The disks; of those with partitions the largest one.
+/// Opens the disks; of a partitioned disk, the largest partition.
 fn open(args: &Args, on: &Spawner) -> Result<Vec<Opened>> {
     let images = images::open(&args.slots().0, !args.write, on)?;
     let disks = images.into_iter().map(|image| {
@@ -198,7 +198,7 @@ fn open(args: &Args, on: &Spawner) -> Result<Vec<Opened>> {
     Ok(disks.collect())
 }
 
-/// Searches; where nothing fits, also with one disk more than there are.
+/// Searches for candidates. If none fits, searches again with one more slot than disks.
 async fn find(disks: &[Opened], wish: &mut Wish) -> Result<Vec<Guess>> {
     let clock = Rc::clone(&disks[0].clock);
     let found = search(&engine::candidates(disks), wish, &clock).await;
@@ -223,7 +223,7 @@ async fn find(disks: &[Opened], wish: &mut Wish) -> Result<Vec<Guess>> {
 }
 
 impl Args {
-    /// How far the evidence supports a guess, among all that were found.
+    /// Rates the evidence for a candidate, compared with all candidates.
     fn verdict(&self, guesses: &[Guess], guess: &Guess) -> GuessVerdict {
         let is_mirror = guess.layout.level() == Level::Raid1;
         let ties = guesses.iter().filter(|other| other.ties_with(guess)).count();
@@ -234,7 +234,7 @@ impl Args {
         }
     }
 
-    /// The command that writes a guess that was found like this.
+    /// Returns the command that writes a candidate of this search.
     fn command(&self, wish: &Wish) -> String {
         let mut words = vec!["parapet recover".to_owned()];
         words.extend(self.disks.iter().map(|disk| places::quoted(&disk.display().to_string())));
@@ -292,7 +292,7 @@ impl Args {
     }
 }
 
-/// How mdadm is told to write the superblocks of this guess.
+/// Returns the mdadm command that writes the superblocks of this candidate.
 fn mdadm(guess: &Guess, names: &[Option<String>]) -> String {
     let mut words = vec!["mdadm --create /dev/md0 --assume-clean".to_owned()];
     words.push(format!("--level={}", guess.layout.level().name().replace("raid", "")));

@@ -1,4 +1,4 @@
-//! `parapet schema`: the JSON Schemas of everything that Parapet says.
+//! `parapet schema`: the JSON Schemas of all output of Parapet.
 
 use schemars::schema_for;
 use serde_json::{Value, json};

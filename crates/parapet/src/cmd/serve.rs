@@ -21,7 +21,7 @@ mod sources;
 
 pub(crate) use sources::{Sources, members_among, resting};
 
-/// More threads than any machine of today makes use of.
+/// More threads than any current machine can use.
 const MAX_THREADS: i64 = 256;
 
 /// Serve arrays in the foreground until stopped
@@ -81,7 +81,7 @@ fn nbd_memory(text: &str) -> std::result::Result<Size, String> {
     Ok(size)
 }
 
-/// A name that a client can ask for.
+/// Parses an export name that a client can request.
 fn export_name(text: &str) -> std::result::Result<String, String> {
     let bytes = text.len();
     if bytes > MAX_STRING_BYTES {
@@ -140,16 +140,15 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
 }
 
 impl Outlets {
-    /// True if no client could come.
+    /// Returns true if no client can connect.
     pub(crate) fn is_none(&self) -> bool {
         self.nbd.is_empty() && !self.stdio
     }
 
-    /// A server of so many threads: takes arrays in, tells of them, and serves them until it is
-    /// told to stop.
+    /// Creates a server. It adds the arrays, reports them, and serves them until it is stopped.
     ///
     /// # Errors
-    /// Why no array can be taken in, or what cannot be opened.
+    /// If no array can be added, or a socket or disk cannot be opened.
     pub(crate) fn serve(
         &self,
         threads: usize,
@@ -161,7 +160,7 @@ impl Outlets {
         let executor = engine::executor()?;
         let on = executor.spawner();
         let signals = catch(&on)?;
-        // Configuration errors come before anything is opened.
+        // Report configuration errors before opening anything.
         let tls = self.tls.identity()?;
         let daemon = Daemon::with_memory(&on, tls, threads, self.nbd_memory.0)?;
         executor.block_on(async {
@@ -170,7 +169,7 @@ impl Outlets {
                 failure => failure,
             };
             if let Err(failure) = opened {
-                // What was started is stopped in order; the failure is what there is to say.
+                // Stop the started arrays in order, then report the failure.
                 let _ = daemon.close().await;
                 return Err(failure);
             }
@@ -192,7 +191,7 @@ impl Outlets {
         Ok(Exit::Done)
     }
 
-    /// Whether each address is named once.
+    /// Refuses an address that is named twice.
     fn check(&self) -> Result<()> {
         let resolved = |address: &Address| match address {
             Address::Unix(path) => Address::Unix(places::absolute(path)),
@@ -212,7 +211,7 @@ impl Outlets {
         Ok(())
     }
 
-    /// Warns of addresses that let in too many, or nobody.
+    /// Warns of addresses that admit too many clients, or none.
     fn warn(&self, daemon: &Daemon) {
         let addresses = daemon.nbd_addresses();
         for address in &addresses {
@@ -263,7 +262,7 @@ impl Outlets {
             let path = places::control_of(&name);
             daemon.listen(&path, true).await.map_err(|mut failure| {
                 if failure.id == Id::Running {
-                    // `list` looks at all sockets in the folder.
+                    // `list` searches all sockets in the folder.
                     let second = path.with_file_name(format!("{name}-2.sock"));
                     let second = places::quoted(&format!("unix:{}", second.display()));
                     failure.action +=
@@ -276,14 +275,14 @@ impl Outlets {
     }
 }
 
-/// Signals, from now on.
+/// Returns a handle that receives signals from now on.
 pub(crate) fn catch(on: &Spawner) -> Result<Signals> {
     Signals::catch(on).map_err(|error| {
         Failure::new(Id::Failed, format!("signals: {error}"), "see the limit of open files")
     })
 }
 
-/// What there is to say once everything is open.
+/// Reports the addresses once everything is open.
 pub(crate) fn serving(daemon: &Daemon) -> Serving {
     let words = |addresses: Vec<Address>| addresses.iter().map(ToString::to_string).collect();
     Serving {
@@ -303,7 +302,7 @@ async fn take_in_all(args: &Args, daemon: &Rc<Daemon>) -> Result<()> {
         let message = "several arrays cannot have one export name";
         return Err(Failure::new(Id::Usage, message, "leave --export-name out"));
     }
-    // Which one is meant by no name must not depend on which ones could be started.
+    // The default export must not depend on which arrays could start.
     let alone = arrays.len() == 1 && !daemon.lacks_others();
     for served in arrays {
         let name = args.export_name.as_deref();

@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         None => array.speed.max,
         Some(max) => Some(max.0).filter(|&max| max != UNLIMITED),
     };
-    // A least speed that was not named gives way to the most.
+    // A minimum that the user did not name is lowered to the maximum.
     let min = match args.limits.speed_min {
         Some(min) => min.0,
         None => array.speed.min.min(max.unwrap_or(UNLIMITED)),

@@ -1,4 +1,4 @@
-//! `parapet status`: how an array is, what is wrong, and what to do about it.
+//! `parapet status`: shows the state of an array, its problems, and the remedies.
 
 use crate::api::List;
 use crate::client;
@@ -37,7 +37,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// One after the other; in JSON as `list` gives them.
+/// The arrays in sequence; in JSON, the same list as `list`.
 fn report_all(list: &List, terminal: &Terminal) {
     if terminal.is_json() {
         return terminal.report(list);

@@ -1,8 +1,8 @@
-//! `parapet undestroy`: puts back the superblocks that `destroy` has taken away.
+//! `parapet undestroy`: restores the superblocks that `destroy` erased.
 //!
-//! Only while nobody has used the disks, and only on the disks that they were taken from: all that
-//! was noted must still be there, zeros where `destroy` has written them. Never writes anything but
-//! what was overwritten.
+//! Requires that the disks were not used since, and that they are the same disks. All recorded
+//! content must still be present, and zeros where `destroy` wrote them. Writes only the blocks that
+//! `destroy` overwrote.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -63,7 +63,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// All copies, of other verbs too.
+/// Lists all copies, including those of other verbs.
 fn list() -> KeptList {
     let view = |(folder, manifest): (PathBuf, Manifest)| {
         let names: BTreeSet<String> =
@@ -83,7 +83,7 @@ fn list() -> KeptList {
     KeptList { folder, copies: undo::all().into_iter().map(view).collect() }
 }
 
-/// The copies that are meant.
+/// Returns the copies that the user named.
 fn found(name: &str) -> Result<(PathBuf, Manifest)> {
     let folder = Path::new(name);
     if folder.join("undo.json").exists() {
@@ -101,7 +101,7 @@ fn found(name: &str) -> Result<(PathBuf, Manifest)> {
     })
 }
 
-/// The paths of the disks, in the manifest's order.
+/// Returns the paths of the disks, in the manifest's order.
 fn disks_of(manifest: &Manifest, folder: &Path) -> Result<Vec<PathBuf>> {
     let arrays = manifest.pieces.iter().find(|piece| piece.disk.starts_with(ARRAY));
     if let Some(piece) = arrays {
@@ -109,7 +109,7 @@ fn disks_of(manifest: &Manifest, folder: &Path) -> Result<Vec<PathBuf>> {
         let action = "serve that one, and write what undo.json says to it";
         return Err(Failure::new(Id::WrongState, message, action));
     }
-    // Copies of `create`, and older ones: the paths alone say nothing.
+    // Copies of `create`, and older ones, record only the paths, which identify no disk.
     let noted = |disk: &str| manifest.disks.iter().any(|evidence| evidence.disk == disk);
     if manifest.disks.is_empty() || !manifest.pieces.iter().all(|piece| noted(&piece.disk)) {
         let message = format!("{}: nothing tells by what to know the disks", folder.display());
@@ -119,11 +119,11 @@ fn disks_of(manifest: &Manifest, folder: &Path) -> Result<Vec<PathBuf>> {
     Ok(manifest.disks.iter().map(|evidence| PathBuf::from(&evidence.disk)).collect())
 }
 
-/// A disk that something was taken from, if it is the one.
+/// Returns a disk of the manifest, if this disk is the same one.
 struct Victim<'a> {
     opened: &'a Opened,
     evidence: &'a Evidence,
-    /// What was kept of it: offset and bytes.
+    /// The copied content: offset and bytes.
     kept: Vec<(u64, Vec<u8>)>,
 }
 
@@ -143,7 +143,7 @@ impl<'a> Victim<'a> {
         Ok(Victim { opened, evidence, kept })
     }
 
-    /// Whether this disk holds what ours has held when `destroy` had done its work.
+    /// Returns whether this disk holds the content that ours had right after `destroy`.
     async fn is_on(&self, opened: &Opened) -> Result<bool> {
         if !self.evidence.is_on(opened).await? {
             return Ok(false);
@@ -172,14 +172,14 @@ impl<'a> Victim<'a> {
         Ok(true)
     }
 
-    /// What the kernel says that the disk at its path is, and whether that is what it was.
+    /// Compares the kernel's identification of the disk at its path with the recorded one.
     fn identity(&self) -> (Option<String>, bool) {
         let now = disks::nature(&self.opened.path);
         let same = now.is_some() && now == self.evidence.identity;
         (now, same)
     }
 
-    /// Writes what was taken, and nothing beside it.
+    /// Writes the copied blocks, and nothing else.
     async fn restore(&self) -> Result<()> {
         for range in &self.evidence.overwritten {
             for (offset, kept) in &self.kept {
@@ -195,7 +195,7 @@ impl<'a> Victim<'a> {
     }
 }
 
-/// Refuses if a disk is not the one that it was, or holds something that it did not.
+/// Refuses if a disk is another one, or holds content that it did not hold before.
 async fn refuse_others(manifest: &Manifest, victims: &[Victim<'_>]) -> Result<()> {
     for victim in victims {
         let path = victim.opened.path.display();

@@ -1,4 +1,4 @@
-//! `parapet wait`: waits until background work is done, and shows how far it is.
+//! `parapet wait`: waits until background work is done, and shows its progress.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,9 +16,9 @@ use crate::failure::{Exit, Failure, Id, Result};
 use crate::flags::Control;
 use crate::terminal::Terminal;
 
-/// How often the server is asked.
+/// Interval of the requests to the server.
 const PACE: Duration = Duration::from_millis(250);
-/// Without a terminal there is a line for each so many percent.
+/// Without a terminal, print a line after this many percent.
 const STEP_PERCENT: f64 = 5.0;
 
 /// Wait for background work to finish
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     control: Control,
 }
 
-/// Problems of arrays with empty slots, and of those that are not in sync.
+/// Problem ids of arrays with missing members, and of arrays out of sync.
 const SHORT: &[&str] = &["PPT-8001", "PPT-8002", "PPT-8003"];
 const UNSYNCED: &[&str] = &["PPT-8010", "PPT-8011"];
 
@@ -71,7 +71,7 @@ impl What {
         }
     }
 
-    /// Refuses to wait for what does not come by itself.
+    /// Refuses to wait for a state that the array cannot reach by itself.
     fn refuse_vain(self, array: &Array) -> Result<()> {
         let (why, ids) = match self {
             What::Whole => (array.stays_short(), SHORT.to_vec()),
@@ -140,7 +140,7 @@ fn gave_up(array: &Array, after: Duration, terminal: &Terminal) -> String {
     format!("{}: gave up after {} s; {job}", array.name, after.as_secs())
 }
 
-/// Asks a server, which may not answer, until it is time to give up.
+/// Sends a request to the server, with a timeout: it may not answer.
 async fn patiently<T: Send + 'static>(
     ask: impl FnOnce() -> Result<T> + Send + 'static,
     end: Option<Time>,
@@ -151,7 +151,7 @@ async fn patiently<T: Send + 'static>(
         Failure::new(Id::Failed, message, "see the limit of processes")
     })?;
     let Some(end) = end else { return answer.await };
-    // A server that answers in time is not to blame: the caller sees that the time is over.
+    // Allow one more interval for a late answer; the caller then checks the time limit.
     let grace = end.max(on.clock().now() + PACE);
     first(answer, on.clock().sleep_until(grace)).await.unwrap_or_else(|| {
         let action = "see what keeps it: its log, and the disks that it waits for";
@@ -159,8 +159,8 @@ async fn patiently<T: Send + 'static>(
     })
 }
 
-/// Progress on standard error: a line drawn over and over, or one for each step; with `--json` a
-/// line of JSON for each step, on standard output.
+/// Progress. On a terminal, standard error shows one line, redrawn; otherwise one line for each
+/// step. With `--json`, standard output gets a line of JSON for each step.
 pub(crate) struct Progress<'a> {
     terminal: &'a Terminal,
     shown: Option<(JobKind, f64)>,
@@ -171,9 +171,9 @@ impl<'a> Progress<'a> {
         Progress { terminal, shown: None }
     }
 
-    /// Shows how far the array's job is.
+    /// Shows the progress of the array's job.
     pub(crate) fn show(&mut self, array: &Array) {
-        // One that has just begun does not know yet how much there is.
+        // A job that has just begun does not report its size yet.
         let job = array.job.as_ref().filter(|job| job.total_bytes > 0);
         let Some(job) = job.filter(|_| !self.terminal.is_quiet()) else { return };
         if self.terminal.is_moving() {

@@ -1,4 +1,4 @@
-//! `parapet when`: when background work will be done.
+//! `parapet when`: estimates the end of background work.
 
 use jiff::{SignedDuration, Timestamp};
 

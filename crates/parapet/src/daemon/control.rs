@@ -7,8 +7,8 @@
 //! | `POST /v1/arrays/NAME/VERB` | `parapet/changed/1`; the body is a `parapet/order/1` |
 //!
 //! VERB is one of `fail remove add re-add replace scrub clear speed stop`. Errors are
-//! `parapet/error/1`, the status follows from the exit status. Only the user that runs the server,
-//! and root, are heard.
+//! `parapet/error/1`; the HTTP status follows from the exit status. The server accepts only its own
+//! user and root.
 
 use std::future::poll_fn;
 use std::io::{IoSlice, Result as IoResult};
@@ -25,13 +25,13 @@ use crate::http::{self, Bad, Method, Request};
 use crate::places;
 use crate::terminal::{json_of, json_of_failure};
 
-/// A request must be complete after this time, and an answer taken.
+/// Time limit to receive a complete request, and to send the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Conversations at once.
+/// Maximum number of concurrent connections.
 const MOST: usize = 64;
 
 impl Daemon {
-    /// One request, one answer.
+    /// Serves one request on a connection.
     pub(super) async fn converse(self: Rc<Self>, socket: Socket) {
         if self.conversations.get() >= MOST {
             return;
@@ -103,7 +103,7 @@ impl Daemon {
     }
 }
 
-/// The kernel vouches for the peer of a unix socket.
+/// Uses the peer credentials that the kernel reports for a unix socket.
 fn is_heard(peer: Peer) -> bool {
     match peer {
         Peer::Local { uid, .. } => uid == 0 || places::user() == Some(uid),
@@ -127,7 +127,7 @@ fn answer_of(result: &Result<String>) -> Vec<u8> {
     }
 }
 
-/// A whole request, or what is wrong with it.
+/// Reads a whole request, or returns why it is malformed.
 async fn read(socket: &Socket) -> IoResult<std::result::Result<Request, Bad>> {
     let mut bytes = Vec::new();
     let mut bite = [0; 4096];
@@ -153,7 +153,7 @@ async fn send(socket: &Socket, mut bytes: &[u8]) -> IoResult<()> {
     poll_fn(|cx| socket.poll_close(cx)).await
 }
 
-/// What the table above says, held to the types.
+/// Checks the table above against the types.
 const _: () = {
     const fn same(a: &str, b: &str) -> bool {
         let (a, b) = (a.as_bytes(), b.as_bytes());

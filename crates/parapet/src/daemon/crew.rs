@@ -1,13 +1,13 @@
-//! The other threads of a server: each has fronts of the arrays and its share of the NBD clients.
+//! The worker threads of a server: each has fronts of the arrays and its share of the NBD clients.
 //!
 //! ```text
 //!   thread 0: Daemon, arrays, keepers, control      Crew ──errands──▶ Hand 1, Hand 2 …
 //!      listener ─▶ connection ─▶ the thread with the fewest           fronts, clients
 //! ```
 //!
-//! Owns the threads. Decides which of them serves a client, never anything about data. Errands are
-//! carried out in the order in which they were sent, so an array is there before its export, and
-//! its export before its clients.
+//! Owns the threads. Decides which of them serves a client, never anything about data. Each thread
+//! executes its errands in the order sent. An array therefore exists before its export, and its
+//! export before its clients.
 
 use std::cell::RefCell;
 use std::os::fd::OwnedFd;
@@ -30,32 +30,32 @@ use crate::disks;
 use crate::failure::{Failure, Id, Result};
 use crate::tls::Identity;
 
-/// What one thread asks of another.
+/// A command from one thread to another.
 pub(super) enum Errand {
-    /// Make a front of this array, with these disks of its members.
+    /// Create a front of this array, with these disks of its members.
     Join {
         uuid: String,
         blueprint: Box<Blueprint>,
         disks: Vec<Way>,
         mailbox: ThreadMailbox<Message>,
     },
-    /// Tell the array's front of a member that joins.
+    /// Announce a joining member to the array's front.
     Introduce { uuid: String, member: Box<Introduction>, disk: Way, ticket: u64 },
-    /// Show an array to clients.
+    /// Export an array to clients.
     Show { uuid: String, card: Card },
-    /// Show it no more, and end the connections of those who use it.
+    /// Remove the export and close the connections to it.
     Retire { uuid: String, ticket: u64 },
-    /// Serve this NBD client, which came through the listener of this number.
+    /// Serve this NBD client, accepted by the listener of this number.
     Serve(OwnedFd, usize),
-    /// Finish what clients have asked for, and serve no more.
+    /// Finish the clients' requests in flight, then stop serving.
     Close { ticket: u64 },
-    /// To the first thread: done.
+    /// Report completion to the first thread.
     Done { ticket: u64 },
-    /// End.
+    /// Stop the thread.
     Leave,
 }
 
-/// How a thread comes to a disk that another one has opened.
+/// How a thread reaches a disk that another thread opened.
 pub(super) enum Way {
     /// The same open file.
     File(SharedFile),
@@ -64,7 +64,7 @@ pub(super) enum Way {
 }
 
 impl Way {
-    /// The way to the disk that was opened here.
+    /// Describes how other threads reach a disk opened on this thread.
     pub(super) fn to(path: &Path, file: Option<&Rc<FileDisk>>) -> Way {
         match file {
             Some(file) => Way::File(file.share()),
@@ -73,15 +73,15 @@ impl Way {
     }
 }
 
-/// What clients are told of an array.
+/// The properties of an export that clients see.
 #[derive(Clone)]
 pub(super) struct Card {
     pub(super) name: String,
     pub(super) description: String,
     pub(super) read_only: bool,
-    /// Whether a client that names none gets it.
+    /// Whether clients that name no export get this one.
     pub(super) is_default: bool,
-    /// What orders the writes of clients on all threads.
+    /// Orders the writes of clients on all threads.
     pub(super) writers: Writers,
 }
 
@@ -90,7 +90,7 @@ struct Hired {
     connections: Arc<AtomicUsize>,
 }
 
-/// See the module. Empty where there is one thread.
+/// See the module. Empty in a single-threaded server.
 pub(super) struct Crew {
     mailbox: Rc<ThreadMailbox<Errand>>,
     hands: RefCell<Vec<Hired>>,
@@ -98,10 +98,10 @@ pub(super) struct Crew {
 }
 
 impl Crew {
-    /// Starts so many threads less this one.
+    /// Starts `threads - 1` worker threads.
     ///
     /// # Errors
-    /// If the machine has no room for them.
+    /// If the machine cannot start them.
     pub(super) fn hire(
         threads: usize,
         tls: Option<&Identity>,
@@ -121,19 +121,19 @@ impl Crew {
         Ok(crew)
     }
 
-    /// How many threads there are, this one included.
+    /// Returns the number of threads, this one included.
     pub(super) fn threads(&self) -> usize {
         self.hands.borrow().len() + 1
     }
 
-    /// Sends each thread an errand of its own, by the thread's number.
+    /// Sends each thread its own errand, by the thread's number.
     pub(super) fn send_each(&self, errand: impl Fn(usize) -> Errand) {
         for thread in 1..self.threads() {
             self.mailbox.send(thread, &mut vec![errand(thread)]);
         }
     }
 
-    /// Sends each thread an errand, and waits until all have done it.
+    /// Sends each thread an errand, and waits until all have completed it.
     pub(super) async fn ask_each(&self, errand: impl Fn(u64) -> Errand) {
         let mut waiting = Vec::new();
         for thread in 1..self.threads() {
@@ -146,13 +146,13 @@ impl Crew {
         }
     }
 
-    /// NBD clients of the other threads.
+    /// Counts the NBD clients of the other threads.
     pub(super) fn connections(&self) -> usize {
         let hands = self.hands.borrow();
         hands.iter().map(|hand| hand.connections.load(Ordering::Relaxed)).sum()
     }
 
-    /// Gives a client to the thread with the fewest; back if that is this one, which has `own`.
+    /// Hands a client to the least loaded thread; returns it if that is this one, which has `own`.
     pub(super) fn place(&self, client: OwnedFd, listener: usize, own: usize) -> Option<OwnedFd> {
         let hands = self.hands.borrow();
         let load = |hand: &Hired| hand.connections.load(Ordering::Relaxed);
@@ -160,17 +160,17 @@ impl Crew {
         let Some((index, hand)) = idlest.filter(|(_, hand)| load(hand) < own) else {
             return Some(client);
         };
-        // Counted here, so that the next client sees it; the thread takes it away in the end.
+        // Count it here, so that the next client sees it. The thread decrements it at the end.
         hand.connections.fetch_add(1, Ordering::Relaxed);
         self.mailbox.send(index + 1, &mut vec![Errand::Serve(client, listener)]);
         None
     }
 
-    /// Lets the threads end, and waits for them.
+    /// Stops the threads and waits for them.
     pub(super) fn dismiss(&self) {
         self.send_each(|_| Errand::Leave);
         for hand in self.hands.borrow_mut().drain(..) {
-            // A thread that panicked has taken the process with it.
+            // A panic in a thread aborts the whole process, so the result carries nothing.
             let _ = hand.thread.join();
         }
     }
@@ -193,7 +193,7 @@ fn hire(mailbox: ThreadMailbox<Errand>, tls: Option<Identity>, memory: Memory) -
     Ok(Hired { thread, connections })
 }
 
-/// Hears what has been done.
+/// Receives completion reports.
 async fn listen(mailbox: &ThreadMailbox<Errand>, answers: &Completions<()>) {
     let mut arrived = Vec::new();
     loop {

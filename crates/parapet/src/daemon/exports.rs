@@ -1,4 +1,4 @@
-//! The exports of a server: they come and go with its arrays.
+//! The exports of a server, added and removed with its arrays.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,17 +7,17 @@ use net::nbd::{Client, Denial, Export, Exports};
 
 use super::Served;
 
-/// What is exported now, with the array behind it.
+/// The current exports, each with its array.
 #[derive(Default)]
 pub(super) struct Shown {
     exports: RefCell<Vec<(String, Rc<Export>)>>,
-    /// What a client gets that names none. It never is another one, once an array is stopped or
-    /// could not be started: he would write over that.
+    /// The export of clients that name none. It never changes to another array after a stop or a
+    /// failed start: the client would overwrite the wrong data.
     default: RefCell<Option<String>>,
 }
 
 impl Shown {
-    /// Shows one more.
+    /// Adds an export.
     pub(super) fn add(&self, uuid: &str, export: Export, is_default: bool) {
         if is_default {
             self.default.replace(Some(uuid.into()));
@@ -25,8 +25,8 @@ impl Shown {
         self.exports.borrow_mut().push((uuid.into(), Rc::new(export)));
     }
 
-    /// Shows this array no more, and ends the connections of those who use it; done when the last
-    /// has gone.
+    /// Removes the exports of this array and closes their connections. Completes when the last
+    /// connection has ended.
     pub(super) fn retire(&self, gone: &str) -> impl Future<Output = ()> + 'static {
         let mut exports = self.exports.borrow_mut();
         let gone = exports.extract_if(.., |(uuid, _)| uuid == gone);
@@ -38,14 +38,14 @@ impl Shown {
         }
     }
 
-    /// The name that clients know this array by.
+    /// Returns the export name of this array.
     pub(super) fn name_of(&self, served: &Served) -> Option<String> {
         let exports = self.exports.borrow();
         let found = exports.iter().find(|(uuid, _)| uuid == served.uuid());
         found.map(|(_, export)| export.name().to_owned())
     }
 
-    /// True if there is one of this name.
+    /// Returns true if an export has this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.exports.borrow().iter().any(|(_, export)| export.name() == name)
     }

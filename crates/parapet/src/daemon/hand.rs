@@ -1,7 +1,7 @@
-//! One of the other threads of a server: does its errands and serves its clients.
+//! A worker thread of a server: executes its errands and serves its clients.
 //!
-//! Owns an executor, a front of each array, and an NBD server of its own. Never decides: what it is
-//! to do comes from the [`Crew`](super::crew::Crew).
+//! Owns an executor, a front of each array, and its own NBD server. Decides nothing: its errands
+//! come from the [`Crew`](super::crew::Crew).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -22,7 +22,7 @@ use super::exports::Shown;
 use super::{POOL_BYTES, TurnedAway, export, nbd_server, origin, tell_ending};
 use crate::tls::Identity;
 
-/// The whole life of the thread.
+/// Runs the thread from start to end.
 pub(super) fn work(
     mailbox: ThreadMailbox<Errand>,
     tls: Option<Identity>,
@@ -34,7 +34,7 @@ pub(super) fn work(
     let executor = match Executor::new(os::Config::default()) {
         Ok(executor) => executor,
         Err(error) => {
-            // Whoever waits for the answer says it to the user.
+            // The receiver reports the error to the user.
             let _ = ready.send(Err(error));
             return;
         }
@@ -46,7 +46,7 @@ pub(super) fn work(
     drop(guard);
 }
 
-/// Half a server must not go on as if it were whole.
+/// Aborts the process on a panic: a server must not continue with part of its threads.
 struct AbortOnPanic;
 
 impl Drop for AbortOnPanic {
@@ -112,7 +112,7 @@ impl Hand {
         }
     }
 
-    /// This is done when that is.
+    /// Reports the ticket as done when the future completes.
     fn after(self: &Rc<Self>, what: impl Future<Output = ()> + 'static, ticket: u64) {
         let hand = Rc::clone(self);
         self.on.spawn_local(async move {
@@ -143,14 +143,14 @@ impl Hand {
         });
     }
 
-    /// This thread's own handle on a disk.
+    /// Opens this thread's own handle on a disk.
     fn disk(&self, way: Way) -> Rc<dyn Disk> {
         match way {
             Way::File(file) => FileDisk::of(file, &self.on),
             Way::Array(name) => {
                 let fronts = self.fronts.borrow();
                 let inner = fronts.values().find(|front| front.name() == name);
-                // Errands come in order, and an inner array is started before the outer one.
+                // Errands arrive in order, and an inner array starts before the outer one.
                 Rc::new(inner.expect("the inner array's front has joined before").clone())
             }
         }

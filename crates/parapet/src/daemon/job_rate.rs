@@ -1,7 +1,7 @@
-//! How fast background work goes, and how it went: what the server has seen of the engine's jobs.
+//! The speed of background jobs, measured from the engine's progress.
 //!
-//! The rate is that of the last minute, but never from before a limit was changed: an estimate made
-//! under another limit is wrong. Owns no timer: it sees what it is shown.
+//! The rate covers the last minute, but nothing before the last change of limits. An estimate from
+//! other limits would be wrong. Owns no timer: the caller supplies the samples.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -14,19 +14,19 @@ use jiff::Timestamp;
 
 use crate::api::LastRebuild;
 
-/// How far back a rate looks, and how much it needs.
+/// The window of a rate, and the minimum time that it needs.
 const WINDOW: Duration = Duration::from_secs(60);
 const ENOUGH: Duration = Duration::from_millis(500);
-/// After a change of limits it needs more: what was under way still goes as it did.
+/// The minimum time after a change of limits: chunks in flight still run under the old ones.
 const SETTLING: Duration = Duration::from_secs(3);
 
-/// What took less, in seconds, has no rate worth telling.
+/// A job that took fewer seconds has no meaningful rate.
 const SHORTEST_S: f64 = 0.1;
 
 /// See the module.
 #[derive(Default)]
 pub(super) struct JobRate {
-    /// When, and how many bytes of the array were done.
+    /// Time of each sample, and the bytes of the array done by then.
     samples: RefCell<VecDeque<(Time, u64)>>,
     /// Bytes over all members for each byte of the array.
     share: Cell<Option<f64>>,
@@ -36,8 +36,8 @@ pub(super) struct JobRate {
     last: RefCell<Option<LastRebuild>>,
 }
 
-/// What is seen of a job: bytes of the array that are done; bytes per second, as the engine
-/// measures them, of the array and over all members.
+/// A sample of a job: bytes of the array done, and the engine's rates in bytes per second, of the
+/// array and over all members.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
     done: u64,
@@ -53,7 +53,7 @@ impl Seen {
 }
 
 impl JobRate {
-    /// Takes note of how far the job is.
+    /// Records the progress of the job.
     pub(super) fn see(&self, now: Time, job: Option<Seen>) {
         let mut samples = self.samples.borrow_mut();
         let Some(job) = job else { return samples.clear() };
@@ -70,13 +70,14 @@ impl JobRate {
         samples.push_back((now, job.done));
     }
 
-    /// Forgets what was seen under other limits.
+    /// Discards the samples taken under other limits.
     pub(super) fn limits_changed(&self) {
         self.samples.borrow_mut().clear();
         self.changed.set(true);
     }
 
-    /// Bytes of the array per second, if that can be told yet; zero if nothing moves.
+    /// Returns bytes of the array per second, or none without enough samples; zero if nothing
+    /// moves.
     pub(super) fn array_rate(&self) -> Option<u64> {
         let samples = self.samples.borrow();
         let (&(since, before), &(now, done)) = (samples.front()?, samples.back()?);
@@ -85,22 +86,22 @@ impl JobRate {
         (span >= enough).then(|| ((done - before) as f64 / span.as_secs_f64()) as u64)
     }
 
-    /// Bytes over all members for each byte of the array.
+    /// Returns bytes over all members for each byte of the array.
     pub(super) fn share(&self) -> Option<f64> {
         self.share.get()
     }
 
-    /// When the job under way has begun.
+    /// Returns the start time of the running job.
     pub(super) fn started(&self) -> Option<Timestamp> {
         self.started.get()
     }
 
-    /// How the last rebuild or replacement went.
+    /// Returns the result of the last rebuild or replacement.
     pub(super) fn last(&self) -> Option<LastRebuild> {
         self.last.borrow().clone()
     }
 
-    /// Learns from what has happened; `job` is what is being done, `capacity` the array's bytes.
+    /// Updates the state from an event; `job` is the running job, `capacity` the array's bytes.
     pub(super) fn learn(&self, event: &Event, job: Option<&JobStatus>, capacity: u64) {
         let time = i64::try_from(event.unix_micros).ok();
         let time = time.and_then(|micros| Timestamp::from_microsecond(micros).ok());

@@ -1,7 +1,7 @@
-//! What happens to an array, as lines of the log: the array first, then the member and its slot.
+//! Events of an array as lines of the log: the array first, then the member and its slot.
 //!
-//! Events come one by one; repairs come in swarms, and are told once a second. Never decides
-//! anything.
+//! Each event gets its own line. Repairs come in bursts, so the log summarizes them once a second.
+//! Never decides anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::{Rc, Weak};
@@ -16,24 +16,24 @@ use super::{Daemon, Served, first};
 use crate::api::State;
 use crate::size::Size;
 
-/// So many places that a scrub has found are written down.
+/// Maximum number of scrub findings in the log.
 const TOLD_FINDINGS: usize = 20;
-/// Repairs of so long share a line.
+/// Repairs within this interval share a line.
 const REPAIRS: Duration = Duration::from_secs(1);
 
-/// Repairs that no line tells of yet.
+/// Repairs not logged yet.
 #[derive(Default)]
 struct Repairs {
     /// The members, by name.
     of: BTreeSet<String>,
-    /// When they are to be told.
+    /// When to log them.
     due: Option<Time>,
-    /// Of each member what was told before: rewritten bytes, checksum errors, read errors.
+    /// The last logged counts of each member: rewritten bytes, checksum errors, read errors.
     before: BTreeMap<String, [u64; 3]>,
 }
 
 impl Served {
-    /// Writes down what happens, in mdadm's words.
+    /// Logs the events of the array, in mdadm's words.
     pub(super) async fn tell_events(self: Rc<Self>, daemon: Weak<Daemon>, clock: &dyn Clock) {
         let (mut told, mut repairs) = (0, Repairs::default());
         loop {
@@ -92,8 +92,8 @@ impl Served {
         }
     }
 
-    /// Writes down how the array is, if that has changed. A member's event comes before the change
-    /// of the membership that it causes.
+    /// Logs the state of the array if it has changed. A member's event comes before the change of
+    /// the membership that it causes.
     pub(super) fn tell_state(&self) {
         let status = self.array.status();
         let now = (own_state(&status), status.redundancy_left);
@@ -110,7 +110,7 @@ impl Served {
         }
     }
 
-    /// Writes down what a scrub has found, once.
+    /// Logs the findings of a scrub, once.
     fn tell_findings(&self, scrub: Option<&ScrubResult>) {
         let Some(scrub) = scrub else { return };
         if self.watched.borrow_mut().scrub.replace(scrub.unix_micros) == Some(scrub.unix_micros) {
@@ -165,7 +165,7 @@ impl Repairs {
     }
 }
 
-/// How many failures an array survives that may lose so many more members.
+/// Describes the number of further failures that the array survives.
 pub(super) fn tolerated(redundancy_left: usize) -> String {
     match redundancy_left {
         0 => "it tolerates no further failure".into(),
@@ -178,7 +178,7 @@ fn counts(member: &MemberStatus) -> [u64; 3] {
     [member.repaired_bytes, member.checksum_errors, member.read_errors]
 }
 
-/// Why bytes were rewritten, as far as it is known.
+/// Returns why bytes were rewritten, as far as known.
 fn why(checksum_errors: u64, read_errors: u64) -> String {
     let checksums = match checksum_errors {
         0 => None,

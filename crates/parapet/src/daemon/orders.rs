@@ -1,7 +1,7 @@
-//! Orders of the control API, carried out on one array.
+//! Executes the commands of the control API on one array.
 //!
-//! Each gives a sentence about what was done. The engine decides whether it can be; here paths
-//! become disks, and what lies on a disk is looked at before the disk is given to an array.
+//! Each command returns a sentence about its effect. The engine decides whether it is possible.
+//! This module opens the disks, and checks the content of a disk before the array gets it.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -21,15 +21,15 @@ use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::{engine, probe, undo};
 
-/// How long a scrub may take to begin, and how often that is looked at.
+/// How long a scrub may take to start, and the interval of the checks.
 const BEGINNING: Duration = Duration::from_secs(5);
 const BEAT: Duration = Duration::from_millis(1);
 
 impl Daemon {
-    /// Does what the order says.
+    /// Executes the command.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the refusal or failure.
     pub(super) async fn carry_out(
         self: &Rc<Self>,
         served: &Rc<Served>,
@@ -86,7 +86,7 @@ impl Daemon {
         }
     }
 
-    /// Stops an array and those inside it; after the last one, the server.
+    /// Stops an array and the arrays inside it. After the last array, the server stops.
     async fn stop(&self, served: &Rc<Served>) -> Result<String> {
         let name = served.name();
         if let Some(outer) = served.inside().and_then(|uuid| self.find(&uuid)) {
@@ -103,10 +103,10 @@ impl Daemon {
         result.map(|()| format!("{name}: stopped; {}", served.rest()))
     }
 
-    /// Stops an array and those inside it.
+    /// Stops an array and the arrays inside it.
     ///
     /// # Errors
-    /// If members could not be marked clean; it is stopped all the same.
+    /// If members could not be marked clean; the array stops nevertheless.
     pub(crate) async fn give_up(&self, served: &Rc<Served>) -> Result<()> {
         let mut result = served.stop().await;
         let mut gone = vec![served.uuid().to_owned()];
@@ -120,15 +120,15 @@ impl Daemon {
         result
     }
 
-    /// What an array will do now, after its members have changed.
+    /// Describes what the array does next, after a change of its members.
     fn outlook(&self, served: &Served) -> String {
         let array = self.view(served);
         let left = tolerated(array.redundancy_left);
         format!("; the array {}, {left}", array.state.is_word())
     }
 
-    /// Opens a new disk, if nothing on it is in the way, and gives it to the array. A former member
-    /// of this array is a new disk too.
+    /// Opens a new disk, checks that nothing on it is in the way, and adds it to the array. This
+    /// also treats a former member of this array as a new disk.
     async fn admit(&self, served: &Served, path: &str, overwrite: &[String]) -> Result<MemberId> {
         let allowed: std::result::Result<Vec<SignatureView>, String> =
             overwrite.iter().map(|text| text.parse()).collect();
@@ -157,7 +157,7 @@ impl Daemon {
         Ok(id)
     }
 
-    /// Opens a disk, without waiting for ever where its file system hangs.
+    /// Opens a disk, with a timeout in case its file system hangs.
     async fn open(&self, served: &Served, path: &Path) -> Result<Opened> {
         let theirs = path.to_owned();
         if let Some(identity) = self.aside(path, move || disks::identity(&theirs)).await? {
@@ -173,8 +173,8 @@ impl Daemon {
         Ok(Opened::file(path, file, &self.spawner))
     }
 
-    /// Refuses an array that has failed: members that were lost are taken again only at a start,
-    /// and their bytes may be needed.
+    /// Refuses if the array has failed. Only a start takes lost members again, and their bytes may
+    /// be needed.
     fn refuse_failed(&self, served: &Served) -> Result<()> {
         let array = self.view(served);
         if array.state != State::Failed {
@@ -185,11 +185,11 @@ impl Daemon {
         Err(Failure::new(Id::WrongState, message, action))
     }
 
-    /// Forgets a member that has failed, if it lies on this disk: the disk becomes a new member.
+    /// Removes a failed member that uses this disk: the disk becomes a new member.
     async fn let_go_of_failed(&self, served: &Served, path: &Path) -> Result<()> {
         let theirs = path.to_owned();
         let identity = self.aside(path, move || disks::identity(&theirs)).await?;
-        // One that was plugged in again is another device at the same path.
+        // A disk plugged in again appears as another device at the same path.
         let is_it = |known: &Known| {
             identity.is_some() && known.identity == identity
                 || crate::places::absolute(&known.path) == path
@@ -203,7 +203,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Refuses a disk that an array of this server has already.
+    /// Refuses a disk that an array of this server already uses.
     fn refuse_held(&self, path: &Path, identity: (u64, u64)) -> Result<()> {
         for holder in self.arrays() {
             let Some(id) = holder.member_on(identity) else { continue };
@@ -234,8 +234,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Refuses a disk that is made of the bytes of a member: a loop device on its file, a partition
-    /// of it.
+    /// Refuses a disk that shares its bytes with a member: a loop device on its file, or a
+    /// partition.
     async fn refuse_same_bytes(&self, path: &Path, identity: (u64, u64)) -> Result<()> {
         let arrays = self.arrays();
         let known = arrays.iter().flat_map(|array| array.all_known());
@@ -249,7 +249,7 @@ impl Daemon {
         Err(Failure::new(Id::Same, message, "name a disk of its own"))
     }
 
-    /// Has something done to `path` that may wait for its file system.
+    /// Runs blocking work on `path`, with a timeout in case its file system hangs.
     async fn aside<T: Send + 'static>(
         &self,
         path: &Path,
@@ -265,7 +265,7 @@ impl Daemon {
         })
     }
 
-    /// Brings a member back: one that has failed and is still open, or a disk.
+    /// Re-adds a failed member that is still open, or a disk.
     async fn readmit(&self, served: &Served, who: &str) -> Result<MemberId> {
         let own = served.resolve(who).ok();
         let failed = own.filter(|id| served.faulty().contains(id));
@@ -300,8 +300,8 @@ impl Daemon {
         Ok(id)
     }
 
-    /// A member whose disk was gone. A disk that is plugged in again is another device to the
-    /// kernel: the old handle stays dead. A file that was cut has lost its bytes.
+    /// Reopens the disk of a member that disappeared. The kernel gives a disk plugged in again a
+    /// new device, and the old handle stays dead. A truncated file has lost its bytes.
     async fn open_again(&self, served: &Served, known: Known) -> Result<Known> {
         let (name, path) = (served.name(), known.path.display().to_string());
         if known.is_file() {
@@ -315,8 +315,7 @@ impl Daemon {
         Ok(engine::know(&Opened::file(&known.path, file, &self.spawner)).await)
     }
 
-    /// Brings a member back that has failed; gives its name, or nothing if it has no place any
-    /// more.
+    /// Re-adds a failed member. Returns its name, or none if it has no slot any more.
     pub(crate) async fn bring_back(&self, served: &Served, id: MemberId) -> Option<String> {
         let title = served.title(id);
         let back = self.readmit(served, &title).await;
@@ -334,7 +333,7 @@ impl Daemon {
                 refuse_busy(served)?;
                 let before = ended();
                 served.array.scrub(what == "repair").map_err(of_engine)?;
-                // Whoever waits for its end must not come before its beginning.
+                // A caller that waits for the end must not look before the job has begun.
                 let clock = self.spawner.clock();
                 let deadline = clock.now() + BEGINNING;
                 let begun = || served.array.status().job.is_some() || ended() != before;
@@ -374,7 +373,7 @@ impl Daemon {
             let message = format!("{} {what}", served.title(old));
             Failure::new(Id::WrongState, message, "only a member that is whole can be replaced")
         };
-        // Before a new disk is taken in: a refusal changes nothing.
+        // Check this before admitting a new disk: a refusal must not change anything.
         let slot: Slot = match slot.map(|slot| (slot.slot, slot.state)) {
             None => return Err(holds("holds no slot")),
             Some((slot, SlotState::InSync)) => slot,
@@ -409,8 +408,8 @@ impl Daemon {
     }
 }
 
-/// The path of a disk that a client names. In this server's folder, a part of a path could be
-/// another file than the one that is meant.
+/// Returns the path of a disk that a client names. It must be absolute: a relative path could name
+/// another file in the server's working directory.
 fn named(path: &str) -> Result<&Path> {
     let path = Path::new(path);
     if path.is_absolute() {
@@ -421,12 +420,12 @@ fn named(path: &str) -> Result<&Path> {
 }
 
 impl Served {
-    /// Writes down in what state a stopped array rests.
+    /// Logs the final state of a stopped array.
     pub(super) fn tell_rest(&self) {
         tracing::info!("{}: stopped; {}", self.name(), self.rest());
     }
 
-    /// In what state a stopped array rests.
+    /// Describes the final state of a stopped array.
     fn rest(&self) -> String {
         let status = self.array.status();
         let unsynced = crate::size::Size(status.unsynced_bytes);
@@ -445,12 +444,12 @@ impl Served {
         }
     }
 
-    /// True if redundancy is parity, not copies.
+    /// Returns true if the redundancy is parity, not copies.
     fn has_parity(&self) -> bool {
         self.array.geometry().family() == layout::Family::Parity
     }
 
-    /// Refuses if nothing may be written to the members.
+    /// Refuses if the members must not be written.
     fn refuse_read_only(&self) -> Result<()> {
         if self.array.status().mode != Mode::ReadOnly {
             return Ok(());
@@ -463,13 +462,13 @@ impl Served {
         Err(Failure::new(Id::WrongState, message, action))
     }
 
-    /// A member's name for people.
+    /// Returns a member's display name.
     pub(crate) fn title(&self, id: MemberId) -> String {
         self.known(id).map_or_else(|| format!("member {}", id.0), |k| k.path.display().to_string())
     }
 }
 
-/// Refuses while other work is under way; only a scrub can be stopped.
+/// Refuses while another job runs; only a scrub can be cancelled.
 fn refuse_busy(served: &Served) -> Result<()> {
     let Some(job) = served.array.status().job else { return Ok(()) };
     let name = served.name();
@@ -486,8 +485,8 @@ fn refuse_busy(served: &Served) -> Result<()> {
     Err(Failure::new(Id::WrongState, message, action))
 }
 
-/// True if this order is not carried out on an array that must not be written: a check is none of
-/// its jobs.
+/// Returns true if the command needs a writable array. A check counts too: a read-only array does
+/// not run it.
 fn writes(verb: &str, order: &Order) -> bool {
     match verb {
         "fail" | "remove" | "add" | "re-add" | "replace" => true,
@@ -504,7 +503,7 @@ fn usage(message: &str) -> Failure {
     Failure::new(Id::Usage, message, "see docs/decisions/0003-control-api.md")
 }
 
-/// The engine's errors, by what can be done about them.
+/// Converts an error of the engine into a failure, by the possible remedy.
 pub(crate) fn of_engine(error: Error) -> Failure {
     let (id, action) = match error.kind() {
         ErrorKind::Refused => (Id::WrongState, "parapet status shows how the array is"),

@@ -1,7 +1,7 @@
-//! One array that is being served, and its members as people know them.
+//! A served array, and its members as users see them.
 //!
-//! The engine knows members by number; here are their paths, serial numbers and open disks. A
-//! member that has failed is remembered, with its disk, until it is removed.
+//! The engine identifies members by number. This module keeps their paths, serial numbers and open
+//! disks. It keeps a failed member, with its disk, until the member is removed.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -20,32 +20,32 @@ use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result};
 use crate::places;
 
-/// A member as people know it.
+/// A member as users see it.
 #[derive(Clone)]
 pub(crate) struct Known {
-    /// Where it was opened.
+    /// The path that it was opened at.
     pub(crate) path: PathBuf,
     /// Its serial number.
     pub(crate) serial: Option<String>,
-    /// Its identity in the superblock; empty if it is not known.
+    /// Its UUID in the superblock; empty if unknown.
     pub(crate) uuid: String,
-    /// What makes its file or device itself, whatever paths lead there.
+    /// Identifies the file or device independently of its path.
     pub(crate) identity: Option<(u64, u64)>,
-    /// Itself.
+    /// The disk.
     pub(crate) disk: Rc<dyn Disk>,
-    /// The file or device behind it; none for an array inside this one.
+    /// The file or device behind the disk; none for an array inside this one.
     pub(crate) file: Option<Rc<FileDisk>>,
 }
 
-/// How an array was put together, and runs.
+/// The result of the assembly, and the mode of operation.
 pub(crate) struct Story {
-    /// What a person should know about it.
+    /// Notes for the user.
     pub(crate) notes: Vec<String>,
-    /// Why the intent log was of no use, if it was needed and was not.
+    /// Why the intent log was unusable when a replay needed it.
     pub(crate) log_unusable: Option<String>,
-    /// Why nothing may be written to it, if it is not by the user's word alone.
+    /// Why the array is read-only, unless only because the user asked for it.
     pub(crate) read_only: Option<String>,
-    /// When it acknowledges writes.
+    /// When the array acknowledges writes.
     pub(crate) cache: CacheMode,
 }
 
@@ -56,11 +56,11 @@ pub(crate) struct Served {
     uuid: String,
     name: String,
     known: RefCell<BTreeMap<MemberId, Known>>,
-    /// How it was put together, and runs.
+    /// The result of the assembly, and the mode of operation.
     pub(super) story: Story,
-    /// Disks that were let go of, as long as requests under way still hold them.
+    /// Removed disks that requests in flight may still hold.
     leaving: RefCell<Vec<Weak<FileDisk>>>,
-    /// The UUID of the array that this one is a member of.
+    /// The UUID of the outer array that this one is a member of.
     inside: RefCell<Option<String>>,
     pub(super) watched: RefCell<Watched>,
     pub(super) job_rate: JobRate,
@@ -69,7 +69,7 @@ pub(crate) struct Served {
 }
 
 impl Served {
-    /// An array that has just been started, with its members.
+    /// Wraps an array that has just started, with its members.
     pub(crate) fn new(array: Array, known: BTreeMap<MemberId, Known>, story: Story) -> Served {
         let uuid = layout::md::Uuid(array.status().uuid).to_string();
         let name = places::array_name(array.name(), &uuid);
@@ -92,37 +92,37 @@ impl Served {
         }
     }
 
-    /// Its identity, as md writes it.
+    /// Returns its UUID, as md writes it.
     pub(crate) fn uuid(&self) -> &str {
         &self.uuid
     }
 
-    /// What it is called.
+    /// Returns its name.
     pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
-    /// What a person should know about how it was put together.
+    /// Returns the assembly's notes for the user.
     pub(crate) fn notes(&self) -> &[String] {
         &self.story.notes
     }
 
-    /// Why nothing is written to it, if so.
+    /// Returns why the array is read-only, if it is.
     pub(crate) fn read_only(&self) -> Option<&str> {
         self.story.read_only.as_deref()
     }
 
-    /// The UUID of the array that this one is a member of.
+    /// Returns the UUID of the outer array that this one is a member of.
     pub(crate) fn inside(&self) -> Option<String> {
         self.inside.borrow().clone()
     }
 
-    /// Says that it is a member of `outer`.
+    /// Records that it is a member of `outer`.
     pub(crate) fn put_inside(&self, outer: &Served) {
         *self.inside.borrow_mut() = Some(outer.uuid.clone());
     }
 
-    /// What clients are told of it.
+    /// Returns its export properties for clients.
     pub(super) fn card(&self, name: &str, read_only: bool, is_default: bool) -> Card {
         let level = self.array.geometry().layout().level();
         let description = format!("{level} of {} members", self.array.geometry().slots());
@@ -130,23 +130,23 @@ impl Served {
         Card { name, description, read_only, is_default, writers }
     }
 
-    /// A member by its number.
+    /// Returns a member by its number.
     pub(super) fn known(&self, id: MemberId) -> Option<Known> {
         self.known.borrow().get(&id).cloned()
     }
 
-    /// All members that it has a disk of, those that have failed too.
+    /// Returns all members with a disk, including failed ones.
     pub(super) fn all_known(&self) -> Vec<(MemberId, Known)> {
         self.known.borrow().iter().map(|(&id, member)| (id, member.clone())).collect()
     }
 
-    /// Remembers a member.
+    /// Records a member.
     pub(super) fn remember(&self, id: MemberId, member: Known) {
         self.forget_errors(id);
         self.known.borrow_mut().insert(id, member);
     }
 
-    /// Forgets a member, and lets go of its disk.
+    /// Removes a member and releases its disk.
     pub(super) fn forget(&self, id: MemberId) {
         if let Some(known) = self.known.borrow_mut().remove(&id) {
             let mut leaving = self.leaving.borrow_mut();
@@ -155,7 +155,7 @@ impl Served {
         }
     }
 
-    /// A disk that was let go of and is still open, if it is this one.
+    /// Returns this disk if it was removed and is still open.
     pub(super) fn still_open(
         &self,
         path: &Path,
@@ -166,13 +166,13 @@ impl Served {
         Some(Opened::file(path, file, on))
     }
 
-    /// The member that lies on this file or device.
+    /// Returns the member on this file or device.
     pub(super) fn member_on(&self, identity: (u64, u64)) -> Option<MemberId> {
         let known = self.known.borrow();
         known.iter().find(|(_, known)| known.identity == Some(identity)).map(|(&id, _)| id)
     }
 
-    /// Members that hold no place: they have failed and were not removed.
+    /// Returns the members without a slot: failed ones that were not removed.
     pub(crate) fn faulty(&self) -> Vec<MemberId> {
         let status = self.array.status();
         let slots =
@@ -181,7 +181,7 @@ impl Served {
         self.known.borrow().keys().copied().filter(|id| !placed.contains(id)).collect()
     }
 
-    /// The member that `who` names: slot, path, serial number or UUID.
+    /// Resolves a member by slot, path, serial number or UUID.
     ///
     /// # Errors
     /// If there is none, or no member in that slot.
@@ -206,16 +206,16 @@ impl Served {
                 || member.serial.as_deref() == Some(who)
                 || member.uuid == who
         });
-        // Only what has no such name is asked for: where it lies may hang.
+        // Resolve a path only if no member has this name: the file system may hang.
         let found = named.map(|(&id, _)| id);
         let found = found.or_else(|| self.member_on(disks::identity(Path::new(who))?));
         found.ok_or_else(|| unknown(format!("no member is called {who}")))
     }
 
-    /// Stops it in order.
+    /// Stops the array in order.
     ///
     /// # Errors
-    /// If its members could not be marked clean; it is stopped all the same.
+    /// If its members could not be marked clean; the array stops nevertheless.
     pub(super) async fn stop(&self) -> Result<()> {
         self.fail_deleted().await;
         let stopped = self.array.stop().await;
@@ -234,8 +234,8 @@ impl Served {
     }
 }
 
-/// The one of these disks that is this one, if it is open still. One that was seen to be cut never
-/// believes that it is whole again: whoever opens it anew may.
+/// Returns this disk if one of `leaving` is it and is still open. A disk seen truncated never
+/// counts as whole again; the caller may open it anew.
 fn usable(leaving: &[Weak<FileDisk>], identity: (u64, u64)) -> Option<Rc<FileDisk>> {
     let mut files = leaving.iter().filter_map(Weak::upgrade);
     files.find(|file| file.identity() == identity && !file.is_gone())

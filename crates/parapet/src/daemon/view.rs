@@ -1,4 +1,4 @@
-//! An array as the API shows it, from what the engine knows and what the server knows.
+//! An array as the API shows it, from the state of the engine and of the server.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -21,18 +21,18 @@ use crate::api::{
 };
 use crate::flags::UNLIMITED;
 
-/// Why an array has stopped to take writes.
+/// The reason when an array has stopped accepting writes.
 const FULL_STORE: &str = "the store of its members has no space left";
-/// A rate over less than this is no rate.
+/// The minimum interval of a rate.
 const ENOUGH_SECONDS: f64 = 0.5;
-/// An estimate looks ahead at most so many times as far as it can look back, or has this long to.
+/// The maximum ratio of an estimate to the measured time; estimates up to `LONG_ENOUGH` are exempt.
 const HORIZON: f64 = 20.0;
 const LONG_ENOUGH_SECONDS: f64 = 10.0;
-/// An estimate beyond this is none.
+/// The maximum of an estimate.
 const TOO_LONG_SECONDS: u64 = 10 * 365 * 86_400;
 
 impl Daemon {
-    /// An array as it is now.
+    /// Returns the current state of an array.
     pub(crate) fn view(&self, served: &Served) -> Array {
         served.sample_job_rate(self.spawner.clock().now());
         let status = served.array.status();
@@ -78,18 +78,18 @@ impl Daemon {
         array
     }
 
-    /// The arrays that are members of this one.
+    /// Returns the arrays that are members of this one.
     fn inside(&self, served: &Served) -> Vec<Rc<Served>> {
         let is_inside = |inner: &Rc<Served>| inner.inside().as_deref() == Some(served.uuid());
         self.arrays().into_iter().filter(is_inside).collect()
     }
 
-    /// Every array as it is now.
+    /// Returns the current state of every array.
     pub(crate) fn views(&self) -> Vec<Array> {
         self.arrays().iter().map(|served| self.view(served)).collect()
     }
 
-    /// Where clients find an export, as URIs that they take.
+    /// Returns the NBD URIs of an export.
     fn uris(&self, name: &str) -> Vec<String> {
         let scheme = if self.secure { "nbds" } else { "nbd" };
         let uri = |address: &Address| match address {
@@ -102,7 +102,7 @@ impl Daemon {
         self.nbd.borrow().iter().map(uri).collect()
     }
 
-    /// ` --control unix:PATH`, where the usual place is not enough.
+    /// Formats ` --control unix:PATH` if the socket is not at the default place.
     pub(super) fn control_flag(&self) -> String {
         match self.control.borrow().first() {
             Some(Address::Unix(path)) if !self.usual_control.get() => {
@@ -113,8 +113,7 @@ impl Daemon {
         }
     }
 
-    /// What brings an array back that has failed: members that were lost are taken again only at a
-    /// start.
+    /// Returns the command that restarts a failed array: only a start takes lost members again.
     pub(super) fn how_to_revive(&self, array: &Array, flag: &str) -> String {
         let path = |member: &Member| {
             let path = crate::places::absolute(Path::new(&member.name));
@@ -124,7 +123,7 @@ impl Daemon {
         let members: Vec<String> = members.collect();
         let nbd: String = match self.arrays().len() {
             1 => self.nbd.borrow().iter().map(nbd_flag).collect(),
-            // The addresses stay with the other arrays.
+            // Omit the addresses: the other arrays keep them.
             _ => String::new(),
         };
         let (name, members) = (&array.name, members.join(" "));
@@ -201,7 +200,7 @@ impl Daemon {
     }
 }
 
-/// How an array is, whatever its members are.
+/// Returns the state of an array, ignoring the state of its members.
 pub(super) fn own_state(status: &Status) -> State {
     let is_whole = |slot: &SlotStatus| {
         matches!(slot.state, EngineState::InSync | EngineState::Replacing { .. })
@@ -214,17 +213,18 @@ pub(super) fn own_state(status: &Status) -> State {
     }
 }
 
-/// How an array is, for the sake of one that is its member, with so many more that may be lost.
+/// Returns the state of an inner array for its outer one. `redundancy_left` is the number of
+/// members that the outer one can still lose.
 fn with_inner(inner: &Array, redundancy_left: usize) -> State {
     match inner.state {
-        // That the member is gone shows in its slot.
+        // The slot already shows the loss of the member.
         State::Healthy | State::Failed => State::Healthy,
         state if redundancy_left == 0 => state,
         State::Degraded | State::Critical => State::Degraded,
     }
 }
 
-/// What is wrong with an array that is a member of another one.
+/// Returns the problem of an array that is a member of another one.
 fn problem_inside(inner: &Array) -> Option<Problem> {
     let first = inner.problems.first()?;
     let state = match inner.state {
@@ -244,13 +244,13 @@ fn journal(status: &JournalStatus) -> Journal {
     }
 }
 
-/// A journal device that has failed, or was not there.
+/// Reports a journal device that failed or was missing at the start.
 fn without_journal(array: &Array) -> Option<Problem> {
     let journal = array.integrity.journal.as_ref().filter(|_| array.writable)?;
     let (name, device) = (&array.name, &journal.name);
     let what = match journal.state {
         JournalState::GivenUp => format!("the journal device {device} has failed"),
-        // What will be logged there is not logged yet.
+        // The log is on the device, or moves there with the next write.
         JournalState::Logging => return None,
         JournalState::Away => format!("the journal device {device} is not used"),
     };
@@ -263,7 +263,7 @@ fn without_journal(array: &Array) -> Option<Problem> {
     Some(Problem { id: "PPT-8015".into(), message, action })
 }
 
-/// Parity that is not there, or not in sync.
+/// Reports parity that is not computed, or out of sync.
 fn unprotected(array: &Array, flag: &str, revive: String) -> Option<Problem> {
     let (id, message, action) = if !array.has_parity() {
         return None;
@@ -289,7 +289,7 @@ fn unprotected(array: &Array, flag: &str, revive: String) -> Option<Problem> {
     Some(Problem { id: id.into(), message, action })
 }
 
-/// What has an array synced that does not do it by itself.
+/// Returns the command that starts a resync of an array that does not start it by itself.
 fn how_to_sync(array: &Array, flag: &str) -> String {
     match array.writable {
         true => how_to_fill(array, flag),
@@ -297,8 +297,8 @@ fn how_to_sync(array: &Array, flag: &str) -> String {
     }
 }
 
-/// Bytes on the bad-block list of a slot's member. Parapet lists what nothing could bring back; md
-/// also what the others still have.
+/// Counts the bytes on the bad-block list of a slot's member. Parapet lists only unrecoverable
+/// blocks; md also lists blocks that other members still hold.
 fn bad_bytes(array: &Array, slot: &Slot, flag: &str) -> Option<Problem> {
     let is_bad = |slot: &&Slot| slot.member.as_ref().is_some_and(|member| member.bad_bytes > 0);
     let member = slot.member.as_ref().filter(|_| is_bad(&slot))?;
@@ -320,7 +320,7 @@ fn bad_bytes(array: &Array, slot: &Slot, flag: &str) -> Option<Problem> {
     Some(Problem { id: id.into(), message, action })
 }
 
-/// Bytes of the array that a crash cut while their member was missing.
+/// Reports bytes torn by a crash while their member was missing.
 fn cut_bytes(array: &Array) -> Option<Problem> {
     let size = crate::size::Size(Some(array.integrity.bad_bytes).filter(|&bytes| bytes > 0)?);
     let message = format!(
@@ -331,7 +331,7 @@ fn cut_bytes(array: &Array) -> Option<Problem> {
     Some(Problem { id: "PPT-8014".into(), message, action })
 }
 
-/// What fills an empty slot again.
+/// Returns the command that fills a missing slot.
 fn how_to_fill(array: &Array, flag: &str) -> String {
     let name = &array.name;
     match array.faulty.iter().find(|member| array.can_return(member)) {
@@ -352,7 +352,7 @@ fn how_to_fill(array: &Array, flag: &str) -> String {
     }
 }
 
-/// ` --nbd unix:PATH`, as `serve` takes it.
+/// Formats ` --nbd unix:PATH`, as `serve` takes it.
 fn nbd_flag(address: &Address) -> String {
     let address = match address {
         Address::Unix(path) => format!("unix:{}", crate::places::absolute(path).display()),
@@ -361,7 +361,7 @@ fn nbd_flag(address: &Address) -> String {
     format!(" --nbd {}", crate::places::quoted(&address))
 }
 
-/// What is wrong with members that hold a slot.
+/// Reports the problems of members that hold a slot.
 fn problems_of_members(array: &Array, flag: &str) -> Vec<Problem> {
     let name = &array.name;
     let mut problems = Vec::new();
@@ -395,7 +395,7 @@ fn problems_of_members(array: &Array, flag: &str) -> Vec<Problem> {
     problems
 }
 
-/// What did not match its checksum on a member.
+/// Describes the checksum errors of a member.
 fn checksum_errors(member: &Member) -> String {
     let blocks = match member.checksum_errors {
         1 => "1 block did not match its checksum".into(),
@@ -407,7 +407,7 @@ fn checksum_errors(member: &Member) -> String {
     }
 }
 
-/// How a slow member behaves, in words.
+/// Describes the latency of a slow member.
 fn slowness(member: &Member) -> String {
     let usual = member.read_latency.as_ref().or(member.write_latency.as_ref());
     let usual = usual.map_or(String::new(), |latency| {
@@ -419,7 +419,7 @@ fn slowness(member: &Member) -> String {
     )
 }
 
-/// Why members that have failed did, as far as that is known: an addition to a sentence.
+/// Lists why members failed, as far as known, as an addition to a sentence.
 fn why_lost(array: &Array) -> String {
     let tell = |member: &Member| {
         let slot = member.last_slot.map_or(String::new(), |slot| format!(" (slot {slot})"));
@@ -489,7 +489,7 @@ impl Served {
         }
     }
 
-    /// A member that the engine has let go of.
+    /// Returns a member that the engine has removed.
     fn absent(&self, id: layout::MemberId) -> Option<Member> {
         let known = self.known(id)?;
         let counted = self.array.member(id).map(|status| self.member(&status)).unwrap_or_default();
@@ -549,7 +549,7 @@ impl Served {
 }
 
 impl Served {
-    /// What a job that could go faster waits for.
+    /// Describes the factor that limits the rate of a job.
     fn what_limits(&self) -> String {
         match self.array.speed().1 {
             UNLIMITED => "the requests of clients (parapet speed)".into(),
@@ -590,7 +590,7 @@ fn scrub(result: &ScrubResult) -> Scrub {
     }
 }
 
-/// A path in the query of a URI.
+/// Escapes a path for the query of a URI.
 fn escaped(path: &str) -> String {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._~/".contains(&b);
     path.bytes()

@@ -1,15 +1,15 @@
-//! What happens to an array that is being served, and to the files under it.
+//! Watches the events of a served array, and the files of its members.
 //!
-//! Remembers why members were lost, and looks whether files are still there:
+//! Records why members were lost, and checks whether their files still exist:
 //!
 //! ```text
-//!   cut        bytes are lost                       failed at once
-//!   deleted    nothing is lost while it is open:    kept, and told of; a spare takes over while it
+//!   truncated  bytes are lost                       failed at once
+//!   deleted    nothing is lost while it is open:    kept and reported; a spare takes over while it
 //!              the last chance to save the bytes    serves; failed when the server stops, so that
 //!                                                   the next start does not miss it
 //! ```
 //!
-//! Never decides whether a member can be spared: the engine refuses to lose data.
+//! Never decides whether the array can lose a member: the engine refuses to lose data.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -25,40 +25,40 @@ use super::served::Known;
 use super::{Served, first};
 use crate::api::State;
 
-/// How often it is looked whether files are still there.
+/// Interval of the checks for deleted files.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// What a person can do about it, in one sentence.
+/// The problem and its consequence, in one sentence.
 pub(super) const DELETED: &str =
     "its file was deleted; it works until the server stops, then its bytes are lost";
 
-/// What is known of an array's members beyond what the engine keeps.
+/// What the server records of an array's members, in addition to the engine.
 #[derive(Default)]
 pub(super) struct Watched {
-    /// How many events were looked at.
+    /// Number of events processed.
     seen: u64,
-    /// How members were lost, by name.
+    /// Why members were lost, by name.
     losses: BTreeMap<String, Loss>,
-    /// The slot that each member was last seen in.
+    /// The last slot of each member.
     slots: BTreeMap<MemberId, usize>,
-    /// Errors that were counted when `parapet clear` was last ordered: read, write, checksum.
+    /// Error counts at the last `parapet clear`: read, write, checksum.
     cleared: BTreeMap<MemberId, [u64; 3]>,
-    /// The scrub whose findings were told of: when it ended.
+    /// End time of the last scrub whose findings were logged.
     pub(super) scrub: Option<u64>,
-    /// How the array was when that was last told, and how many more members could be lost.
+    /// The last logged state of the array, and the number of members that it could still lose.
     pub(super) state: Option<(State, usize)>,
-    /// Members that were told of already.
+    /// Members already reported.
     told: BTreeSet<MemberId>,
 }
 
-/// How a member was lost.
+/// The loss of a member.
 #[derive(Clone)]
 pub(super) struct Loss {
     /// The cause, in words.
     pub(super) why: String,
-    /// When.
+    /// The time of the loss.
     pub(super) at: Timestamp,
-    /// The slot that it held.
+    /// Its slot at that time.
     pub(super) slot: Option<usize>,
 }
 
@@ -70,14 +70,14 @@ impl Loss {
     }
 }
 
-/// Read, write and checksum errors of a member since the start.
+/// Returns the read, write and checksum errors of a member since the start.
 fn errors(status: &MemberStatus) -> [u64; 3] {
     let writes = status.write_errors + status.timeouts;
     [status.read_errors, writes, status.checksum_errors]
 }
 
 impl Served {
-    /// Looks at the latest events: who was lost, and why.
+    /// Processes new events: records which members were lost, and why.
     pub(super) fn learn(&self) {
         let (log, mut watched) = (self.array.log(), self.watched.borrow_mut());
         let events = log.since(watched.seen);
@@ -99,27 +99,27 @@ impl Served {
         }
     }
 
-    /// How a member that holds no place was lost, if it was while the array was served.
+    /// Returns the loss of a member without a slot, if it happened while the array was served.
     pub(super) fn loss_of(&self, known: &Known) -> Option<Loss> {
         self.learn();
         self.watched.borrow().losses.get(&known.path.display().to_string()).cloned()
     }
 
-    /// The slot that a member was last seen in.
+    /// Returns the last slot of a member.
     pub(super) fn last_slot(&self, id: MemberId) -> Option<usize> {
         self.watched.borrow().slots.get(&id).copied()
     }
 
-    /// Read, write and checksum errors of a member since they were last cleared.
+    /// Returns the read, write and checksum errors of a member since they were last cleared.
     pub(super) fn errors_since_clear(&self, status: &MemberStatus) -> [u64; 3] {
         let (mut now, watched) = (errors(status), self.watched.borrow());
-        // A member that came back counts from zero.
+        // The counters of a re-added member start at zero.
         let before = watched.cleared.get(&status.id).copied().unwrap_or_default();
         now.iter_mut().zip(before).for_each(|(now, before)| *now = now.saturating_sub(before));
         now
     }
 
-    /// Counts the errors of this member, or of all, from zero again.
+    /// Resets the error counters of this member, or of all.
     pub(super) fn clear_errors(&self, only: Option<MemberId>) {
         let mut watched = self.watched.borrow_mut();
         for (id, _) in self.all_known() {
@@ -130,12 +130,12 @@ impl Served {
         }
     }
 
-    /// A member begins anew under this number: its errors are counted from zero.
+    /// Resets the counters when a member starts anew under this number.
     pub(super) fn forget_errors(&self, id: MemberId) {
         self.watched.borrow_mut().cleared.remove(&id);
     }
 
-    /// Looks after members whose files are cut or deleted.
+    /// Watches for members whose files are truncated or deleted.
     pub(super) async fn watch_members(self: Rc<Self>, clock: &dyn Clock) {
         loop {
             let pause = clock.sleep_until(clock.now() + LOOK);
@@ -159,28 +159,28 @@ impl Served {
         }
     }
 
-    /// Looks how far background work is.
+    /// Samples the progress of the background job.
     pub(super) fn sample_job_rate(&self, now: Time) {
         self.job_rate.see(now, self.array.status().job.as_ref().map(Seen::of));
     }
 
-    /// True the first time a member is asked for.
+    /// Returns true the first time it is called for a member.
     fn is_news(&self, id: MemberId) -> bool {
         self.watched.borrow_mut().told.insert(id)
     }
 
-    /// Fails a member that has lost bytes, before they are relied on.
+    /// Fails a member whose file was truncated, before the array relies on the lost bytes.
     async fn fail_cut(&self, id: MemberId, member: &Known) {
         let (array, path) = (self.name(), member.path.display().to_string());
         let news = self.is_news(id);
         if news {
             tracing::error!("{array}: {path}: cut while in use, or unplugged: failed");
         }
-        // Superblocks cannot be written now: whoever reads what is not there is told.
+        // A read-only array cannot update superblocks; reads of the missing bytes return errors.
         if self.array.status().mode == Mode::ReadOnly {
             return;
         }
-        // A disk that was unplugged has its bytes; a file that was cut has lost some for good.
+        // An unplugged disk keeps its bytes; a truncated file has lost some permanently.
         let lost = match member.is_file() {
             true => self.array.lose_truncated(id).await,
             false => self.array.lose(id).await,
@@ -192,7 +192,7 @@ impl Served {
         }
     }
 
-    /// Lets a spare take over from a deleted file while its bytes are still there.
+    /// Replaces a deleted file with a spare while its bytes are still readable.
     async fn save_deleted(&self, id: MemberId, member: &Known) {
         let (array, path) = (self.name(), member.path.display().to_string());
         if self.is_news(id) {
@@ -204,14 +204,14 @@ impl Served {
         let Some(slot) = slot.filter(|slot| slot.state == SlotState::InSync) else { return };
         let sound = |id: MemberId| self.known(id).is_some_and(|known| !known.is_deleted());
         let Some(spare) = status.spares.iter().find(|spare| sound(spare.id)) else { return };
-        // Not while another slot is rebuilt; it is tried again.
+        // The array may be rebuilding another slot; the next round tries again.
         if let Err(refusal) = self.array.replace(slot.slot, spare.id).await {
             tracing::debug!("{array}: {path}: not replaced yet: {refusal}");
         }
     }
 
-    /// Takes deleted files out, as far as they can be spared, before they are closed: so it is on
-    /// record, and the next start does without them unasked.
+    /// Fails members with deleted files before they are closed, where redundancy permits. The
+    /// superblocks record it, so the next start does without them and needs no flag.
     pub(super) async fn fail_deleted(&self) {
         if self.array.status().mode != Mode::ReadWrite {
             return;
@@ -231,7 +231,7 @@ impl Served {
 }
 
 impl Known {
-    /// True if its file has no name any more.
+    /// Returns true if its file has no name any more.
     pub(super) fn is_deleted(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file.is_deleted())
     }

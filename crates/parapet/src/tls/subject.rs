@@ -1,7 +1,7 @@
-//! Whom a certificate names: the common name in its subject (RFC 5280, 4.1.2.6).
+//! The subject of a certificate: its common name (RFC 5280, 4.1.2.6).
 //!
-//! A walk along the outermost DER elements, for logs and access lists. The certificate has been
-//! verified before; still nothing here trusts a length.
+//! Walks the outermost DER elements, for logs and access lists. The certificate is already
+//! verified, but the code still checks every length.
 
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
@@ -10,14 +10,14 @@ const OBJECT: u8 = 0x06;
 /// 2.5.4.3
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
-/// The first common name of the certificate's subject, if it has one.
+/// Returns the first common name of the certificate's subject, if it has one.
 pub(super) fn common_name(certificate: &[u8]) -> Option<String> {
     let (_, certificate, _) = element(certificate)?;
     let (_, mut rest, _) = element(certificate)?;
     if rest.first() == Some(&VERSION) {
         rest = element(rest)?.2;
     }
-    // Serial number, signature algorithm, issuer, validity.
+    // Skip serial number, signature algorithm, issuer, validity.
     for _ in 0..4 {
         rest = element(rest)?.2;
     }
@@ -36,7 +36,7 @@ pub(super) fn common_name(certificate: &[u8]) -> Option<String> {
     None
 }
 
-/// Tag and content of the first element, and what follows it.
+/// Returns tag and content of the first element, and the remaining bytes.
 fn element(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
     let (&tag, rest) = bytes.split_first()?;
     let (&first, rest) = rest.split_first()?;

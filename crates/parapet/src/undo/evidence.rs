@@ -1,8 +1,8 @@
-//! What a disk is known again by, when something that was taken from it is to be put back.
+//! Identifies a disk before copies of its blocks are restored to it.
 //!
-//! Paths lead elsewhere after a disk was replaced or cables were swapped. So two things are noted:
-//! what the kernel says that the disk is, and checksums of pages that were left as they were. Never
-//! writes. Invariant: what does not hold what was noted is not the disk, whatever it is called.
+//! A path can lead to another disk after a replacement or a swap of cables. So two things are
+//! recorded: the kernel's identification of the disk, and checksums of untouched pages. Never
+//! writes. Invariant: a disk that does not match the record is another disk, whatever its path.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -15,23 +15,23 @@ use crate::disks::{self, Opened};
 use crate::failure::Result;
 
 const PAGE: u64 = 4096;
-/// So many pages are looked at, evenly over the disk.
+/// Number of sampled pages, spread evenly over the disk.
 const SPREAD: u64 = 64;
 
-/// What was noted of a disk.
+/// The record of a disk.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Evidence {
     /// Its path.
     pub(crate) disk: String,
     pub(crate) bytes: u64,
-    /// What the kernel says that it is; `None` if it says nothing.
+    /// The kernel's identification; `None` if there is none.
     pub(crate) identity: Option<String>,
-    /// What was overwritten, with zeros.
+    /// The ranges overwritten with zeros.
     pub(crate) overwritten: Vec<Range<u64>>,
     samples: Vec<Sample>,
 }
 
-/// A page that was not touched.
+/// An untouched page.
 #[derive(Serialize, Deserialize, PartialEq, Eq)]
 struct Sample {
     offset: u64,
@@ -39,7 +39,7 @@ struct Sample {
 }
 
 impl Evidence {
-    /// Looks at a disk about to be written to.
+    /// Records a disk before a write to it.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -53,7 +53,7 @@ impl Evidence {
         Ok(Evidence { disk: name(opened), bytes: opened.bytes(), identity, overwritten, samples })
     }
 
-    /// Whether this disk holds what was noted.
+    /// Returns whether this disk matches the record.
     ///
     /// # Errors
     /// If it cannot be read.
@@ -62,7 +62,7 @@ impl Evidence {
             return Ok(false);
         }
         for sample in &self.samples {
-            // A manifest is a file like others: what it says need not be possible.
+            // A manifest is an editable file, so its values may be invalid.
             let fits = sample.offset.is_multiple_of(PAGE)
                 && sample.offset.checked_add(PAGE).is_some_and(|end| end <= self.bytes);
             if !fits || sum(opened, sample.offset).await? != sample.crc32c {
@@ -72,7 +72,7 @@ impl Evidence {
         Ok(true)
     }
 
-    /// Whether what was noted tells the disk from a blank one, and from these.
+    /// Returns whether the record distinguishes the disk from a blank one and from these.
     pub(crate) fn is_unlike<'a>(&self, others: impl IntoIterator<Item = &'a Evidence>) -> bool {
         let blank = parity::crc32c(0, &[0; PAGE as usize]);
         let own: Vec<&Sample> = self.samples.iter().filter(|s| s.crc32c != blank).collect();
@@ -91,8 +91,8 @@ async fn sum(opened: &Opened, offset: u64) -> Result<u32> {
     Ok(parity::crc32c(0, &read(opened, offset, Pool::new(0).take(PAGE as usize)).await?))
 }
 
-/// The pages to look at: evenly over the disk, and from each landmark on, first close by, then
-/// wider. None of those that are overwritten.
+/// Returns the pages to sample: evenly over the disk, and from each landmark on at growing
+/// distances. Skips the overwritten ranges.
 fn places(disk_bytes: u64, landmarks: &[u64], overwritten: &[Range<u64>]) -> BTreeSet<u64> {
     let spread = (0..SPREAD).map(|step| disk_bytes / SPREAD * step);
     let behind = landmarks.iter().flat_map(|&landmark| {

@@ -1,4 +1,4 @@
-//! Checksums of blocks: what disks give back wrong is never seen, and made good.
+//! Block checksums: corrupt blocks never reach the client, and are repaired.
 
 use std::os::unix::fs::FileExt;
 
@@ -10,7 +10,8 @@ use crate::world::{World, pattern, until};
 const BLOCK: usize = 4096;
 const DATA: usize = 4 << 20;
 
-/// An array of three, which has checksums if nobody says, full of a pattern and put away.
+/// Creates an array of three with default options, fills it with a pattern, and stops it. Checksums
+/// are on by default.
 fn filled(world: &World) -> (Vec<String>, Vec<u8>) {
     let members = world.create("5", 3, &["--chunk", "16K"]);
     let data = pattern(DATA, 3);
@@ -21,7 +22,7 @@ fn filled(world: &World) -> (Vec<String>, Vec<u8>) {
     (members, data)
 }
 
-/// The member that has this block of the array, and where.
+/// Returns the member that stores this block of the array, and its position.
 fn find(world: &World, members: &[String], block: &[u8]) -> (usize, u64) {
     let found = members.iter().enumerate().find_map(|(slot, member)| {
         let bytes = std::fs::read(world.path(member)).unwrap();
@@ -31,7 +32,7 @@ fn find(world: &World, members: &[String], block: &[u8]) -> (usize, u64) {
     found.expect("some member has it")
 }
 
-/// Changes a byte of a member; a second time changes it back.
+/// Flips a byte of a member; a second call restores it.
 fn flip(world: &World, member: &str, at: u64) {
     let file = std::fs::File::options().read(true).write(true).open(world.path(member)).unwrap();
     let mut byte = [0];
@@ -74,7 +75,7 @@ fn a_scrub_finds_rot_that_nobody_reads_and_says_on_whom() {
     let world = World::new();
     let (members, data) = filled(&world);
     let data_offset = examined(&world, "m0")["data_offset"].as_u64().unwrap();
-    // Of each member one block of another row: of one of them it is parity.
+    // Corrupt one block on each member, each in another row; on one member it is parity.
     for (number, member) in members.iter().enumerate() {
         flip(&world, member, data_offset + (number * BLOCK) as u64);
     }
@@ -109,7 +110,7 @@ fn they_are_taken_up_and_given_up_at_any_start_and_stay_so() {
     assert_eq!(world.settle()["unsummed_bytes"], 0);
     assert_eq!(server.terminate(), 0, "{}", world.log());
     assert_eq!(examined(&world, "m2")["checksums"], true);
-    // A start that does not speak of them keeps them.
+    // A start without a checksum option leaves checksums on.
     let server = world.serve_members(&members);
     assert_eq!(world.order(&["status", "tank"])["unsummed_bytes"], 0);
     assert_eq!(server.terminate(), 0, "{}", world.log());
@@ -152,8 +153,8 @@ fn what_another_engine_wrote_is_trusted_and_checksummed_anew_while_it_is_served(
     let world = World::new();
     let (members, mut data) = filled(&world);
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
-    // The first block of the array and its parity, as another engine would have written them: it
-    // knows of no checksums, and counts its own events.
+    // Write the first block of the array and its parity as another engine would: without checksums,
+    // but with its own event count.
     let (slot, at) = find(&world, &members, &data[..BLOCK]);
     let data_offset = examined(&world, "m0")["data_offset"].as_u64().unwrap();
     let second = find(&world, &members, &data[4 * BLOCK..5 * BLOCK]).0;
@@ -163,7 +164,7 @@ fn what_another_engine_wrote_is_trusted_and_checksummed_anew_while_it_is_served(
     data[0] ^= 0x10;
     for member in &members {
         edit_superblock(&world, member, |superblock| {
-            // Events, and the time without the tag of ours.
+            // Increment the event count, and write the time without Parapet's tag.
             let events = u64::from_le_bytes(superblock[200..208].try_into().unwrap());
             superblock[200..208].copy_from_slice(&(events + 2).to_le_bytes());
             superblock[197..200].fill(0);
@@ -182,7 +183,7 @@ fn what_another_engine_wrote_is_trusted_and_checksummed_anew_while_it_is_served(
     holds(&world, &data);
     assert_eq!(server.terminate(), 0, "{}", world.log());
 
-    // What it has done so far is kept; at full speed it comes to an end.
+    // The partial progress is kept; at full speed the job completes.
     let server = world.serve_members(&members);
     until(|| world.order(&["status", "tank"])["unsummed_bytes"] == 0);
     holds(&world, &data);

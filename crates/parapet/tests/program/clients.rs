@@ -1,20 +1,20 @@
-//! Clients that want too much: all the memory, or all the places; and addresses that let in too
-//! many, or nobody.
+//! Clients that use too much memory or too many connections, and addresses that admit too many
+//! clients or none.
 
 use std::os::unix::fs::PermissionsExt;
 
 use crate::mixed::{READ, Raw, WRITE, header};
 use crate::world::{Server, World};
 
-/// The most memory that the server has had, in KiB.
+/// Returns the peak memory of the server, in KiB.
 fn peak_kib(server: &Server) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Sixty clients ask for 32 MiB each, by half a write or by reads that they do not take; the next
-/// one goes on with what is left to it.
+/// Sixty clients request 32 MiB each, by half-sent writes or by reads that they do not receive.
+/// Another client continues with the remaining memory.
 #[test]
 fn clients_that_announce_much_and_send_little_take_no_memory() {
     let world = World::new();
@@ -39,7 +39,7 @@ fn clients_that_announce_much_and_send_little_take_no_memory() {
     }
     let grown = (peak_kib(&server) - before) >> 10;
     assert!(grown < 150, "{grown} MiB more; 60 times 32 MiB were asked for");
-    // When they are gone, everything is there again.
+    // After they disconnect, all memory is available again.
     drop(hogs);
     let mut client = Raw::tcp(&server).transmit();
     client.send(&header(READ, 3, 0, 32 << 20));
@@ -48,7 +48,7 @@ fn clients_that_announce_much_and_send_little_take_no_memory() {
     world.refused(&["serve", "tank", "m0", "m1", "--nbd-memory", "31M"], 2, "PPT-2001");
 }
 
-/// Three hundred peers connect over TCP and say nothing.
+/// Three hundred peers connect over TCP and send nothing.
 #[test]
 fn silent_peers_do_not_keep_clients_out() {
     let world = World::new();
@@ -87,7 +87,7 @@ fn addresses_are_given_once_and_said_to_be_open_or_missing() {
     let server = world.start(&[&serve[..], &["--control", "unix:c.sock", "--json"]].concat());
     assert!(world.log().contains("no client can connect"), "{}", world.log());
     assert_eq!(server.terminate(), 0);
-    // What is in the way is said.
+    // The error names the obstacle.
     world.file("plain", 10);
     let message = world.refused(&[&serve[..], &["--nbd", "unix:plain"]].concat(), 3, "PPT-3008");
     assert!(message.contains("not a socket"), "{message}");

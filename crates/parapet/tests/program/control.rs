@@ -1,4 +1,4 @@
-//! Control commands: in order, twice, in the wrong state, and while something else is being done.
+//! Control commands: in order, repeated, in the wrong state, and while another job runs.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,9 +21,9 @@ fn the_life_of_a_member_by_all_its_names() {
     assert_eq!(changed["array"]["state"], "critical", "{changed}");
     assert_eq!(changed["array"]["problems"][0]["id"], "PPT-8002");
     assert_eq!(changed["array"]["faulty"].as_array().unwrap().len(), 2);
-    // A third one would lose data.
+    // A third loss would lose data.
     world.order_refused(&["fail", "tank", "m0"], 3, "PPT-3006");
-    // Twice, and in the wrong state.
+    // Repeated commands, and commands in the wrong state.
     world.order_refused(&["fail", "tank", "1"], 5, "PPT-5002");
     world.order_refused(&["fail", "tank", "m1"], 3, "PPT-3006");
     world.order_refused(&["fail", "tank", "9"], 5, "PPT-5002");
@@ -33,7 +33,7 @@ fn the_life_of_a_member_by_all_its_names() {
     world.order_refused(&["status", "nothing"], 5, "PPT-5001");
     world.order(&["remove", "tank", "m1"]);
     world.order_refused(&["remove", "tank", "m1"], 5, "PPT-5002");
-    // What was a member is one again: as itself, or as a new one.
+    // A former member can return: by re-add, or as a new member.
     world.order(&["re-add", "tank", "m2"]);
     world.order(&["add", "tank", "m1"]);
     let array = world.settle();
@@ -115,7 +115,7 @@ fn the_log_has_changes_of_state_and_an_order_is_no_error() {
     let server = world.serve_members(&members);
     world.order(&["fail", "tank", "m1"]);
     world.order(&["wait", "tank", "--for", "whole", "--timeout", "60", "--quiet"]);
-    // Now without a spare.
+    // The same without a spare.
     world.order(&["fail", "tank", "0"]);
     world.order(&["re-add", "tank", "m0"]);
     let whole = || world.log().contains("the array is healthy, it tolerates one more failure");
@@ -197,7 +197,7 @@ fn a_disk_that_was_removed_is_free_for_others_while_the_server_runs() {
     assert!(message.contains("m2") && message.contains("in use"), "it has failed only: {message}");
     world.order(&["remove", "tank", "m2"]);
     world.ok(&allowed);
-    // Somebody else's now: the array refuses it, and goes on without it.
+    // The disk now belongs to another array: re-add refuses it, and the array continues without it.
     world.order_refused(&["re-add", "tank", "m2"], 3, "PPT-3006");
     world.qemu_io(&["read -P 3 0 8M"]);
     assert_eq!(world.order(&["status", "tank"])["redundancy_left"], 1);
@@ -221,7 +221,7 @@ fn orders_during_a_rebuild_twice_and_in_the_wrong_state() {
     world.order(&["add", "tank", "n0"]);
     let status = world.order(&["status", "tank"]);
     assert_eq!(status["job"]["kind"], "rebuild", "{status}");
-    // The same again, and what a rebuild rules out.
+    // Repeated commands, and commands that a rebuild excludes.
     world.order_refused(&["add", "tank", "n0"], 3, "PPT-3003");
     world.order_refused(&["re-add", "tank", "n0"], 3, "PPT-3003");
     world.order_refused(&["remove", "tank", "n0"], 3, "PPT-3006");
@@ -231,7 +231,7 @@ fn orders_during_a_rebuild_twice_and_in_the_wrong_state() {
     for what in ["check", "repair", "stop"] {
         world.order_refused(&["scrub", "tank", what], 3, "PPT-3006");
     }
-    // A second loss, and the loss of what is being filled; a third one would lose data.
+    // Fail a second member, then the one being rebuilt; a third loss would lose data.
     world.order(&["fail", "tank", "3"]);
     world.order(&["fail", "tank", "n0"]);
     world.order_refused(&["fail", "tank", "4"], 3, "PPT-3006");
@@ -240,7 +240,7 @@ fn orders_during_a_rebuild_twice_and_in_the_wrong_state() {
     world.order(&["remove", "tank", "n0"]);
     world.order(&["add", "tank", "n0", "--overwrite-signature=linux_raid_member@0x1000"]);
     world.order(&["add", "tank", "n1"]);
-    // Stopped in the middle, and gone on with.
+    // Stopped during the job, and resumed.
     assert_eq!(server.terminate(), 0, "{}", world.log());
     let server = serve();
     let status = world.order(&["status", "tank"]);
@@ -256,13 +256,13 @@ fn orders_during_a_rebuild_twice_and_in_the_wrong_state() {
     world.order_refused(&["stop", "tank"], 4, "PPT-4001");
 }
 
-/// What the socket answers to these bytes.
+/// Sends these bytes to the socket and returns the answer.
 fn talk(world: &World, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(world.path("control.sock")).unwrap();
     stream.write_all(bytes).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
     let mut answer = Vec::new();
-    // An answer may be cut off by a reset when not all was read.
+    // A reset may truncate the answer if the server did not read everything.
     let _ = stream.read_to_end(&mut answer);
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -296,7 +296,7 @@ fn nonsense_on_the_control_socket_is_answered_and_harms_nobody() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// The server stands in another folder, and has a file of that name there.
+/// The server runs in another folder, which contains a file of the same name.
 #[test]
 fn a_disk_is_looked_for_where_the_user_is() {
     let world = World::new();
@@ -334,7 +334,7 @@ fn a_server_that_has_died_is_critical() {
     server.kill();
     let health = world.run(&["health"]);
     assert!(health.code == 2 && health.out.contains("tank.sock"), "{health:?}");
-    // The same by name, and with what to do about what is left over.
+    // With a name, `health` also prints the command that removes the stale socket.
     let health = world.run(&["health", "tank"]);
     assert!(health.code == 2 && health.out.contains("rm "), "{health:?}");
     std::fs::remove_file(world.path("run/tank.sock")).unwrap();
@@ -437,7 +437,7 @@ fn limits_are_shown_and_must_make_sense_and_a_job_begins_once() {
     let (first, second) = (started(), started());
     assert_eq!(first, second);
 
-    // Ctrl-C ends the waiting, not the work.
+    // Ctrl-C ends the wait, not the job.
     let control = format!("--control=unix:{}", world.path("control.sock").display());
     let mut waiting = world.command(&["wait", "tank", &control, "--json"]);
     let mut waiting = waiting.stdout(Stdio::piped()).spawn().unwrap();
@@ -509,7 +509,7 @@ fn waiting_begins_before_the_work_and_never_in_vain() {
     let message = world.order_refused(&vain, 3, "PPT-3006");
     assert!(message.contains("parapet re-add tank m1"), "{message}");
     world.file("new", 16 << 20);
-    // Whatever it shows first, it is not settled until the new member is filled.
+    // Whatever state it shows first, `wait` must not end before the rebuild.
     world.order(&["add", "tank", "new"]);
     let array = world.order(&["wait", "tank", "--timeout", "60", "--quiet"])["array"].clone();
     assert_eq!(array["state"], "healthy", "{array}");
@@ -527,7 +527,7 @@ fn a_server_that_stands_still_is_critical_soon_and_delays_no_other() {
     let start = ["create", "well", "--level", "1", "--new-files", "16M", "--yes", "w0", "w1"];
     world.ok(&start);
     let well = world.start(&["serve", "well", "w0", "w1", "--json"]);
-    // Several arrays: all are shown.
+    // With several arrays, `status` shows all.
     let told = world.ok(&["status"]);
     assert!(told.contains("array  tank") && told.contains("array  well"), "{told}");
     assert_eq!(world.json(&["status"])["arrays"].as_array().unwrap().len(), 2);
@@ -541,7 +541,7 @@ fn a_server_that_stands_still_is_critical_soon_and_delays_no_other() {
     assert_eq!(list["silent"].as_array().unwrap().len(), 1, "{list}");
     world.refused(&["status", "tank", "--timeout", "1"], 4, "PPT-4001");
     assert_eq!(world.run(&["health", "well", "--timeout", "1"]).code, 0);
-    // A wrong command line is UNKNOWN to a monitor.
+    // To a monitor, a wrong command line means UNKNOWN.
     assert_eq!(world.run(&["health", "tank", "nosuch"]).code, 3);
     stuck.signal("CONT");
     assert_eq!(stuck.terminate(), 0);

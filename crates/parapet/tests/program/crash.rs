@@ -1,4 +1,4 @@
-//! Servers that are killed, asked to stop under load, or whose files are taken away.
+//! Servers that are killed, stopped under load, or lose their files.
 
 use std::process::{Command, Stdio};
 
@@ -13,7 +13,7 @@ fn what_was_flushed_before_the_server_was_killed_is_there() {
     let mut server = world.serve_members(&members);
     world.nbdcopy("data", &world.uri());
     for round in 0..3 {
-        // Load on the other half of the array, of which nothing is promised.
+        // Load on the other half of the array, whose content the test does not check.
         let mut load = Command::new("fio")
             .args(["--name=t", "--ioengine=nbd", "--rw=randwrite", "--bs=4k", "--iodepth=16"])
             .args(["--offset=12M", "--size=8M", "--time_based", "--runtime=30"])
@@ -87,7 +87,7 @@ fn an_array_that_is_only_read_is_not_said_to_be_settled() {
     for member in &members {
         let mut bytes = std::fs::read(world.path(member)).unwrap();
         assert!(bytes[8192..].starts_with(b"bitm\x04"), "its bitmap");
-        // As of Linux 6.18: without locks.
+        // The bitmap version of Linux 6.18: lockless.
         bytes[8196] = 6;
         std::fs::write(world.path(member), bytes).unwrap();
     }
@@ -100,13 +100,13 @@ fn an_array_that_is_only_read_is_not_said_to_be_settled() {
     assert!(text.contains("nothing was written"), "{text}");
 }
 
-/// A set of signals in what the kernel says of a process.
+/// Returns a signal mask from the kernel's status of a process.
 fn mask(status: &str, name: &str) -> u64 {
     let mask = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     u64::from_str_radix(mask.trim(), 16).unwrap()
 }
 
-/// As under `nohup`: the terminal may go.
+/// As under `nohup`: the terminal may disappear.
 #[test]
 fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
     let world = World::new();
@@ -115,7 +115,7 @@ fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
         let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
         [1, 15].map(|signal| mask(&status, "SigCgt:") >> (signal - 1) & 1 == 1)
     };
-    // These tests may be run under `nohup` themselves.
+    // The tests themselves may run under `nohup`.
     let own = std::fs::read_to_string("/proc/self/status").unwrap();
     let server = world.serve_members(&members);
     assert_eq!(caught(&server), [mask(&own, "SigIgn:") & 1 == 0, true]);
@@ -125,7 +125,7 @@ fn a_signal_that_is_ignored_from_the_start_stays_ignored() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// Whoever read standard error has gone, as `tee` does on Ctrl-C: what was acknowledged is there.
+/// The reader of standard error exits, as `tee` does on Ctrl-C: acknowledged writes survive.
 #[test]
 fn an_impatient_end_without_standard_error_is_in_order() {
     let world = World::new();
@@ -153,7 +153,7 @@ fn a_client_that_does_not_take_its_answers_delays_the_end_and_is_told_of() {
     assert_eq!(server.wait(), 1, "given up");
 }
 
-/// A client that asks for 8 MiB and does not read them.
+/// A client that requests 8 MiB and does not read them.
 fn greedy(world: &World) -> std::os::unix::net::UnixStream {
     use std::io::{Read, Write};
     let mut client = std::os::unix::net::UnixStream::connect(world.path("nbd.sock")).unwrap();

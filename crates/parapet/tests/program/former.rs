@@ -1,8 +1,8 @@
-//! Disks that were members of an array and are given to it again.
+//! Former members that are added to their array again.
 
 use crate::world::World;
 
-/// A spare has taken the slot: the member that failed becomes the next spare, by one order.
+/// A spare has taken over the slot: one command turns the failed member into the next spare.
 #[test]
 fn a_failed_member_whose_slot_was_taken_becomes_a_spare() {
     let world = World::new();
@@ -19,14 +19,14 @@ fn a_failed_member_whose_slot_was_taken_becomes_a_spare() {
     let m1 = world.path("m1").display().to_string();
     assert_eq!(array["spares"][0]["name"], m1, "{array}");
     assert!(array["faulty"].as_array().unwrap().is_empty(), "{array}");
-    // It is a spare like any other.
+    // It works like any other spare.
     world.order(&["fail", "tank", "0"]);
     let array = world.settle();
     assert_eq!(array["slots"][0]["member"]["name"], m1, "{array}");
     world.order(&["fail", "tank", "2"]);
     world.order(&["fail", "tank", "3"]);
     world.qemu_io(&["read -P 3 0 8M"]);
-    // In an empty slot it is rebuilt in full.
+    // In a missing slot it is rebuilt in full.
     world.order(&["add", "tank", "m0"]);
     world.order(&["add", "tank", "m2"]);
     assert_eq!(world.settle()["state"], "healthy", "{}", world.log());
@@ -51,13 +51,14 @@ fn a_former_member_needs_no_leave_to_be_overwritten() {
     let server = world.serve(&names);
     let array = world.order(&["add", "tank", "m0"])["array"].clone();
     assert_eq!(array["spares"].as_array().unwrap().len(), 1, "{array}");
-    // A spare that was removed was one, too.
+    // A removed spare can be added again, too.
     world.order(&["remove", "tank", &world.path("m0").display().to_string()]);
     world.order(&["add", "tank", "m0"]);
     assert_eq!(server.terminate(), 0);
 }
 
-/// What went on alone holds what the array lacks: it is overwritten only by name.
+/// A former member that was used alone has data that the array lacks: only a named signature allows
+/// overwriting it.
 #[test]
 fn a_member_with_a_history_of_its_own_is_overwritten_only_by_name() {
     let world = World::new();
@@ -78,7 +79,7 @@ fn a_member_with_a_history_of_its_own_is_overwritten_only_by_name() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// An array that has failed may need what its lost members hold.
+/// A failed array may need the data of its lost members.
 #[test]
 fn nothing_is_added_to_an_array_that_has_failed() {
     let world = World::new();

@@ -1,5 +1,5 @@
-//! Arrays that a real kernel has made, as images: read, whole and with a member missing, on
-//! machines that cannot run that kernel. `vm/src/golden.rs` has made them.
+//! Images of arrays made by a real kernel, read complete and with a member missing. The tests need
+//! no such kernel. `vm/src/golden.rs` created the images.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ fn home() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden")
 }
 
-/// The folders of images.
+/// Returns the folders of images.
 fn arrays() -> Vec<(String, PathBuf)> {
     let entries = std::fs::read_dir(home()).unwrap().map(|entry| entry.unwrap());
     let mut arrays: Vec<_> = entries
@@ -20,7 +20,7 @@ fn arrays() -> Vec<(String, PathBuf)> {
     arrays
 }
 
-/// The members, unpacked.
+/// Unpacks the members.
 fn unpack(world: &World, folder: &Path) -> Vec<String> {
     let mut members = Vec::new();
     while folder.join(format!("m{}.gz", members.len())).exists() {
@@ -34,13 +34,13 @@ fn unpack(world: &World, folder: &Path) -> Vec<String> {
     members
 }
 
-/// The members of the array of this name, unpacked, and how many bytes it has.
+/// Unpacks the members of the array of this name; returns them and the array's size.
 pub fn unpacked(world: &World, name: &str) -> (Vec<String>, u64) {
     let folder = home().join(name);
     (unpack(world, &folder), expected(&folder).len() as u64)
 }
 
-/// What the array holds: each 4 KiB its own number, from 1.
+/// Returns the expected content: each 4 KiB block holds its number, from 1.
 fn expected(folder: &Path) -> Vec<u8> {
     let bytes: usize =
         std::fs::read_to_string(folder.join("bytes")).unwrap().trim().parse().unwrap();
@@ -56,7 +56,7 @@ fn import(world: &World, members: &[String]) -> Server {
     world.start(&[&["import"], &members[..], &flags].concat())
 }
 
-/// What is served without being named.
+/// Reads the default export.
 fn content(world: &World) -> Vec<u8> {
     let _ = std::fs::remove_file(world.path("content"));
     world.nbdcopy(&world.uri().replace("/tank?", "/?"), "content");
@@ -94,7 +94,8 @@ fn the_kernels_arrays_are_read_and_not_touched() {
 #[test]
 fn the_kernels_arrays_are_taken_over_and_agree_with_their_redundancy() {
     for (name, folder) in arrays() {
-        // The oldest superblock is read only, and without redundancy there is nothing to compare.
+        // Superblocks of version 0.90 are read-only, and a level without redundancy cannot be
+        // scrubbed.
         if name.contains("0.90") || ["linear", "raid0"].contains(&name.as_str()) {
             continue;
         }

@@ -1,11 +1,11 @@
-//! Members on file systems that hang: the server goes on, and only the one that hangs is lost.
+//! Members on hung file systems: the server continues, and loses only the hung member.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use crate::world::{World, not_tried, pattern, until};
 
-/// A file whose bytes another process has: nbdkit, shown by nbdfuse.
+/// A file on a FUSE file system: nbdkit, mounted by nbdfuse.
 struct Fuse {
     nbdkit: Child,
     nbdfuse: Child,
@@ -13,7 +13,7 @@ struct Fuse {
 }
 
 impl Fuse {
-    /// None where this user may not have one.
+    /// None if this user may not mount one.
     fn new(world: &World, name: &str, size: &str) -> Option<Fuse> {
         let (folder, socket) = (world.path(name), world.path(&format!("{name}.sock")));
         std::fs::create_dir(&folder).unwrap();
@@ -47,7 +47,7 @@ impl Fuse {
 
 impl Drop for Fuse {
     fn drop(&mut self) {
-        // Whoever still waits for an answer gets an error.
+        // Pending requests fail with an error.
         let _ = self.nbdkit.kill();
         let _ = self.nbdkit.wait();
         let mut umount = Command::new("umount");
@@ -78,7 +78,7 @@ fn a_member_whose_file_system_hangs_is_lost_alone_and_the_server_answers_meanwhi
         let data = pattern(8 << 20, 32);
         std::fs::write(world.path("data"), &data).unwrap();
         let writing = scope.spawn(|| world.nbdcopy("data", &world.uri()));
-        // Every question is answered while the file hangs.
+        // The server answers every query while the file hangs.
         until(|| world.order(&["status", "tank"])["slots"][1]["state"] == "missing");
         writing.join().unwrap();
     });
@@ -86,7 +86,7 @@ fn a_member_whose_file_system_hangs_is_lost_alone_and_the_server_answers_meanwhi
     assert_eq!((&status["state"], &status["writable"]), (&"critical".into(), &true.into()));
     assert_eq!(status["faulty"][0]["name"], "mnt/member", "{status}");
     assert!(world.content()[..8 << 20] == pattern(8 << 20, 32));
-    // It can be taken out while it hangs, by its path too.
+    // The member can be removed while it hangs, also by its path.
     world.order(&["remove", "tank", "mnt/member"]);
     world.order(&["status", "tank"]);
     fuse.signal("CONT");

@@ -1,12 +1,11 @@
-//! The write hole: servers that are killed in the middle of writes, and members that are lost
-//! together with the crash.
+//! The write hole: servers killed during writes, and members lost in the same crash.
 //!
 //! ```text
 //!    stripe  | chunk 0: 4 KiB at its start are written, over and over | chunk 1: flushed once |
 //! ```
 //!
-//! What is written and what was flushed long ago share the rows at the start of each stripe: parity
-//! that a crash has cut would give wrong bytes for the latter, if its member is lost.
+//! The new writes and the flushed data share the rows at the start of each stripe. If a crash tears
+//! the parity of such a row, it would compute wrong bytes for a lost member's flushed data.
 
 use std::process::{Command, Stdio};
 
@@ -16,17 +15,17 @@ use crate::world::{Server, World, pattern, until};
 
 const CHUNK: usize = 16 << 10;
 const FLUSHED: usize = 8 << 20;
-/// What is written meanwhile, from the start of each stripe.
+/// Bytes written meanwhile, from the start of each stripe.
 const WRITTEN: usize = 4 << 10;
 
-/// Makes an array of `members` with two data chunks in each stripe, fills the first 8 MiB, and
-/// kills its server while the first block of each stripe is being written. Gives what was flushed.
+/// Creates an array of `members` with two data chunks in each stripe, and fills the first 8 MiB.
+/// Kills its server during writes to the first block of each stripe. Returns the flushed data.
 fn killed_in_mid_write(world: &World, level: &str, members: &[String], more: &[&str]) -> Vec<u8> {
     world.create(level, members.len(), &[&["--chunk", "16K"], more].concat());
     filled_and_killed(world, members, members)
 }
 
-/// The same with an array that was made, of `members`, served from `disks`.
+/// The same with an existing array of `members`, served from `disks`.
 pub fn filled_and_killed(world: &World, members: &[String], disks: &[String]) -> Vec<u8> {
     let flushed = pattern(FLUSHED, 11);
     std::fs::write(world.path("data"), &flushed).unwrap();
@@ -58,7 +57,7 @@ fn kill_in_mid_write(world: &World, server: Server, members: &[String]) {
     }
 }
 
-/// Bytes written to all members since the array was started.
+/// Returns the bytes written to all members since the start of the array.
 fn written(world: &World) -> u64 {
     let status = world.order(&["status", "tank"]);
     let slots = status["slots"].as_array().unwrap();
@@ -69,13 +68,13 @@ pub fn examined(world: &World, member: &str) -> Value {
     world.json(&["examine", member])["disks"][0]["superblocks"][0].clone()
 }
 
-/// Everything that was flushed and is not being written is there.
+/// Checks that all flushed data outside the new writes is intact.
 pub fn flushed_is_there(world: &World, flushed: &[u8], what: &str) {
     let wrong = wrong_stripes(world, flushed);
     assert!(wrong.is_empty(), "{what}: stripes at {wrong:?}\n{}", world.log());
 }
 
-/// Where something that was flushed and is not being written is not there any more.
+/// Returns the stripes with wrong flushed data outside the new writes.
 fn wrong_stripes(world: &World, flushed: &[u8]) -> Vec<usize> {
     let found = world.content();
     let kept = |stripe: usize| stripe + WRITTEN..stripe + 2 * CHUNK;
@@ -87,7 +86,7 @@ fn names(count: usize) -> Vec<String> {
     (0..count).map(|index| format!("m{index}")).collect()
 }
 
-/// Does this with the members as they are now, and puts them back as they were.
+/// Runs this on the members as they are now, then restores them.
 fn with_copies(world: &World, members: &[String], what: impl FnOnce()) {
     let copy = |from: &str, to: &str| {
         let ran = world.tool("coreutils", &["cp", "--sparse=always", from, to]);
@@ -98,13 +97,13 @@ fn with_copies(world: &World, members: &[String], what: impl FnOnce()) {
     members.iter().for_each(|member| copy(&format!("{member}.kept"), member));
 }
 
-/// The array is killed in mid-write; without these members, at once and without force, all that was
-/// flushed is there.
+/// Kills the array during writes and removes these members. A start without force must return all
+/// flushed data.
 fn lost_with_the_crash(level: &str, count: usize, losses: &[&[usize]], more: &[&str]) {
     let world = World::new();
     let members = names(count);
     let flushed = killed_in_mid_write(&world, level, &members, more);
-    // On RAID 4 only the last one has parity.
+    // On RAID 4 only the last member has parity.
     let log = &examined(&world, members.last().unwrap())["log"];
     assert!(log["records"].as_u64().unwrap() > 0, "{log}");
     for lost in losses {
@@ -122,13 +121,13 @@ fn lost_with_the_crash(level: &str, count: usize, losses: &[&[usize]], more: &[&
                 (&0.into(), &"intent".into())
             );
             assert_eq!(server.terminate(), 0, "{}", world.log());
-            // What the log said holds when it is started again, too.
+            // The result of the replay must survive a restart.
             let server = world.serve(&[&["tank"], &left[..]].concat());
             flushed_is_there(&world, &flushed, "started again");
             assert_eq!(server.terminate(), 0, "{}", world.log());
         });
     }
-    // Complete, it is compared again, and nothing is found that would have to be repaired.
+    // With all members, a scrub must find nothing to repair.
     let server = world.serve_members(&members);
     flushed_is_there(&world, &flushed, "complete");
     assert_eq!(world.settle()["unsynced_bytes"], 0);
@@ -184,7 +183,7 @@ fn assemble_settles_from_the_log_and_says_so_and_redundancy_is_there_meanwhile()
         assert_eq!((&status["verifying"], &status["redundancy_left"]), (&true.into(), &1.into()));
         assert!(!status["problems"].to_string().contains("PPT-8011"), "{status}");
         assert!(world.log().contains("intent log replayed"), "{}", world.log());
-        // The resync has hardly begun, and a member may go all the same.
+        // The resync has hardly begun, and the array can still lose a member.
         world.order(&["fail", "tank", "1"]);
         flushed_is_there(&world, &flushed, "failed while it is verified");
         assert_eq!(server.terminate(), 0, "{}", world.log());
@@ -225,7 +224,7 @@ fn a_log_is_of_no_use_when_somebody_else_has_run_the_array_to_the_same_event_num
     let flushed = killed_in_mid_write(&world, "5", &members, &[]);
     let events = examined(&world, "m0")["events"].clone();
     for member in &members {
-        // As a kernel leaves it: no microseconds.
+        // Write the time as a kernel does: without microseconds.
         edit_superblock(&world, member, |superblock| superblock[197..200].fill(0));
         let found = examined(&world, member);
         assert_eq!((&found["events"], &found["private_area"]), (&events, &false.into()));
@@ -235,7 +234,7 @@ fn a_log_is_of_no_use_when_somebody_else_has_run_the_array_to_the_same_event_num
     useless(&world, &members, &flushed, "another system has run the array since");
 }
 
-/// Degraded, the array is refused, with the reason and the way out; complete, it is resynced.
+/// Degraded, the array is refused with the reason and a remedy; complete, it is resynced.
 fn useless(world: &World, members: &[String], flushed: &[u8], why: &str) {
     let serve = ["serve", "tank", "m0", "m1", "--degraded", "--control", "unix:c.sock"];
     let message = world.refused(&serve, 3, "PPT-3005");
@@ -257,15 +256,15 @@ fn useless(world: &World, members: &[String], flushed: &[u8], why: &str) {
     world.settle();
     world.order(&["scrub", "tank", "check"]);
     assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
-    // From the next start on the log is of use again.
+    // From the next start on, the log is usable again.
     kill_in_mid_write(world, server, members);
     let server = world.serve(&["tank", "m1", "m2", "--degraded"]);
     flushed_is_there(world, flushed, "without m0");
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
 
-/// Changes a superblock of version 1.2 and makes its checksum right: the sum of its words of 32
-/// bits, its own taken as zero, the upper half added to the lower one.
+/// Edits a superblock of version 1.2 and updates its checksum. The checksum is the sum of all
+/// 32-bit words, with its own taken as zero and the upper half added to the lower one.
 pub fn edit_superblock(world: &World, member: &str, edit: impl FnOnce(&mut [u8])) {
     let mut bytes = std::fs::read(world.path(member)).unwrap();
     let superblock = &mut bytes[4096..8192];
@@ -281,12 +280,12 @@ pub fn edit_superblock(world: &World, member: &str, edit: impl FnOnce(&mut [u8])
     std::fs::write(world.path(member), bytes).unwrap();
 }
 
-/// The first block of so many stripes is written, and not flushed: few enough that the log does not
-/// ask for a flush by itself.
+/// Number of stripes whose first block is written and not flushed: few enough that the log does not
+/// request a flush by itself.
 const STRIPES: usize = 12;
 
-/// What a member is after a power cut: of each sector of its data that was written and not flushed,
-/// the old bytes or the new ones. All else was durable at once.
+/// Returns a member after a power failure. Each sector of unflushed data has either its old or its
+/// new bytes; all other writes were durable at once.
 fn torn(before: &[u8], after: &[u8], data_offset: usize, seed: u64) -> Vec<u8> {
     let mut torn = after.to_vec();
     let choices = pattern(after.len() / 512, seed);
@@ -299,9 +298,8 @@ fn torn(before: &[u8], after: &[u8], data_offset: usize, seed: u64) -> Vec<u8> {
     torn
 }
 
-/// Blocks that share their rows with what was flushed long ago are written, the power fails, and
-/// members are lost with it, in several ways. Gives how many stripes of what was flushed were wrong
-/// in all.
+/// Writes blocks that share their rows with flushed data. Then the power fails and members are
+/// lost, in several ways. Returns the total number of stripes with wrong flushed data.
 fn torn_by_a_power_cut(level: &str, losses: &[&[usize]], policy: &str) -> usize {
     let world = World::new();
     let members = names(if level == "6" { 4 } else { 3 });
@@ -310,7 +308,7 @@ fn torn_by_a_power_cut(level: &str, losses: &[&[usize]], policy: &str) -> usize 
     std::fs::write(world.path("data"), &flushed).unwrap();
     let server = world.serve_members(&members);
     world.nbdcopy("data", &world.uri());
-    // Its log begins anew: one that is filling up would be flushed in the middle.
+    // Empty the log first: a log near its limit would be flushed during the writes.
     assert_eq!(server.terminate(), 0, "{}", world.log());
     let server = world.serve_members(&members);
     let (before, after) = written_and_not_flushed(&world, server, &members);
@@ -334,8 +332,8 @@ fn torn_by_a_power_cut(level: &str, losses: &[&[usize]], policy: &str) -> usize 
     wrong
 }
 
-/// Writes the first block of some stripes, without a flush, and kills the server. Gives what the
-/// members held before, and after.
+/// Writes the first block of some stripes without a flush, and kills the server. Returns the
+/// contents of the members before and after.
 fn written_and_not_flushed(
     world: &World,
     mut server: Server,
@@ -345,7 +343,7 @@ fn written_and_not_flushed(
         members.iter().map(|member| std::fs::read(world.path(member)).unwrap()).collect()
     };
     let uri = world.uri();
-    // `unsafe`: nothing is flushed, not at the end either.
+    // `unsafe`: qemu-io never flushes, not even at the end.
     let start = ["qemu-io", "-f", "raw", "-t", "unsafe"].map(String::from);
     let writes = (0..STRIPES).map(|stripe| format!("write -P 9 {} 4k", stripe * 2 * CHUNK));
     let writes = writes.flat_map(|write| ["-c".to_string(), write]);
@@ -360,7 +358,7 @@ fn written_and_not_flushed(
         if after["clean"] == false && after["events"] == events + 1 {
             return (before, read());
         }
-        // Too slow: some of it was flushed and marked clean before it was killed.
+        // The run was too slow: the server flushed and marked some writes clean before the kill.
         server = world.serve_members(members);
     }
 }
@@ -370,6 +368,6 @@ fn what_was_flushed_is_never_wrong_in_rows_that_a_power_cut_tears() {
     assert_eq!(torn_by_a_power_cut("5", &[&[0], &[1], &[2]], "intent"), 0);
     assert_eq!(torn_by_a_power_cut("6", &[&[0, 1], &[1, 2]], "intent"), 0);
     assert_eq!(torn_by_a_power_cut("5", &[&[0], &[1], &[2]], "journal"), 0);
-    // This is the hole that the log closes.
+    // Without the log, this is the write hole.
     assert!(torn_by_a_power_cut("5", &[&[1]], "bitmap") > 0);
 }

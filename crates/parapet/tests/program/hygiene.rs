@@ -1,10 +1,10 @@
-//! What every verb owes its user, however wrong the command line or the disks are.
+//! Rules for every verb, for any wrong command line and any damaged disk.
 
 use serde_json::Value;
 
 use crate::world::World;
 
-/// For each verb, what makes its command line complete.
+/// For each verb, the remaining arguments of a complete command line.
 const VERBS: &[(&str, &[&str])] = &[
     ("quickstart", &[]),
     ("create", &["tank", "--level", "5", "DISK"]),
@@ -31,7 +31,7 @@ const VERBS: &[(&str, &[&str])] = &[
     ("schema", &[]),
 ];
 
-/// Verbs that open the disks named.
+/// Verbs that open the named disks.
 const OPENING: &[&str] = &["create", "examine", "assemble", "serve", "destroy"];
 
 fn line<'a>(verb: &'a str, rest: &[&'a str], disk: &'a str) -> Vec<&'a str> {
@@ -61,7 +61,7 @@ fn a_wrong_option_is_a_usage_error_also_in_json() {
     for (verb, rest) in VERBS {
         let words = [&line(verb, rest, "x")[..], &["--no-such-option"]].concat();
         let ran = world.run(&words);
-        // 2 of `health` means CRITICAL to a monitor.
+        // From `health`, 2 means CRITICAL to a monitor.
         let code = if *verb == "health" { 3 } else { 2 };
         assert_eq!((ran.code, ran.out.as_str()), (code, ""), "{words:?}");
         assert!(ran.err.contains("--no-such-option"), "{ran:?}");
@@ -129,20 +129,20 @@ fn a_damaged_superblock_is_reported_and_not_trusted() {
         std::fs::write(&path, &bytes).unwrap();
         let ran = world.run(&["examine", "m1"]);
         assert_eq!(ran.code, 5, "byte {byte}: {ran:?}");
-        // The others do without it only if told to, and then it is said why.
+        // The other members start without it only with the flag, and the error gives the reason.
         let ran = world.run(&["assemble", "tank", "m0", "m1", "m2", "--dry-run"]);
         assert_eq!(ran.code, 3, "byte {byte}: {ran:?}");
         assert!(ran.err.contains("m1"), "byte {byte}: {ran:?}");
         let ran = world.run(&["assemble", "tank", "--scan", ".", "--dry-run"]);
         assert_eq!(ran.code, 3, "byte {byte}: {ran:?}");
-        // Without its magic it is a stranger like any other file.
+        // Without its magic number it is a foreign file.
         assert!(byte == 0 || ran.err.contains("m1"), "byte {byte}: {ran:?}");
         world.ok(&["assemble", "tank", "m0", "m1", "m2", "--dry-run", "--degraded"]);
     }
 }
 
-/// Changes a superblock at its place, and makes its checksum right again (md(4): the sum of all
-/// words, with the checksum taken as zero).
+/// Edits a superblock in place and updates its checksum (md(4): the sum of all words, with the
+/// checksum taken as zero).
 fn forge(world: &World, member: &str, at: usize, value: &[u8]) {
     let mut bytes = std::fs::read(world.path(member)).unwrap();
     let superblock = &mut bytes[4096..];
@@ -188,7 +188,7 @@ fn a_superblock_whose_numbers_make_no_sense_is_refused_although_its_checksum_is_
         assert!(ran.code <= 5 && !ran.err.contains("panicked"), "{field}: {ran:?}");
         let message = world.refused(&["assemble", "tank", "m0", "m1", "m2"], 3, "PPT-3005");
         assert!(message.contains("m1"), "{field}: {message}");
-        // The others do without it.
+        // The other members start without it.
         world.ok(&["assemble", "tank", "m0", "m2", "--dry-run", "--degraded"]);
     }
 }
@@ -216,7 +216,7 @@ fn nobody_answers() {
             "speed", "wait", "stop",
         ];
         if talks.contains(verb) {
-            // Without a name `status` asks for any.
+            // Without a name, `status` accepts any array.
             world.refused(&line(verb, rest, "x"), 5, "PPT-5001");
             let words = [&line(verb, rest, "x")[..], &["--control", "unix:no.sock"]].concat();
             world.refused(&words, 4, "PPT-4001");

@@ -1,14 +1,14 @@
-//! `parapet import`: the disks of a machine that is gone, as images; not a byte of them changes.
+//! `parapet import`: serves disk images of another machine without changing a byte.
 
 use std::os::unix::fs::FileExt;
 
 use crate::world::{Server, World, pattern};
 
 const MIB: u64 = 1 << 20;
-/// As `sfdisk` reads it, and the partitions with the system's and the data's members.
+/// The input of `sfdisk`, and the partitions of the system's and the data's members.
 type Table = (&'static str, usize, usize);
 const GPT: Table = ("label: gpt\nstart=2048,size=16384\nstart=20480,size=32768\n", 1, 2);
-/// The second one is logical, and begins within a block of 4 KiB.
+/// The second partition is logical and starts within a block of 4 KiB.
 const MBR: Table = (
     "label: dos\nstart=2048,size=16384,type=fd\nstart=18500,type=5\n\
      start=20479,size=32768,type=fd\n",
@@ -16,8 +16,8 @@ const MBR: Table = (
     5,
 );
 
-/// An array of disks that have a partition for the system, a mirror, and one for data, a RAID 5.
-/// Gives the images, and what the data is.
+/// Creates disks with a mirror for the system and a RAID 5 for data. Returns the images and the
+/// data.
 fn nas(world: &World, table: &Table) -> (Vec<String>, Vec<u8>) {
     let make = |name: &str, flags: &[&str], size: &str| -> Vec<String> {
         let members: Vec<String> = (0..3).map(|index| format!("{name}{index}")).collect();
@@ -26,7 +26,7 @@ fn nas(world: &World, table: &Table) -> (Vec<String>, Vec<u8>) {
         world.ok(&[&start[..], flags, &names].concat());
         members
     };
-    // Of this version the superblock lies at the end, as in the machines of old.
+    // In this version the superblock is at the end, as on old machines.
     let system = make("system", &["--level", "1", "--metadata", "1.0"], "8M");
     let members = make("tank", &["--level", "5"], "16M");
     let server = world.serve_members(&members);
@@ -65,7 +65,7 @@ fn a_dead_machines_arrays_are_read_from_partitions_in_images() {
         let (images, data) = nas(&world, &table);
         let bytes = |image: &String| std::fs::read(world.path(image)).unwrap();
         let before: Vec<Vec<u8>> = images.iter().map(bytes).collect();
-        // One is missing, the others come in any order.
+        // One image is missing; the others come in any order.
         let server = import(&world, &["disk2.img", "disk0.img"]);
         let arrays = server.ready["arrays"].as_array().unwrap();
         let named = |name: &str| arrays.iter().find(|array| array["name"] == name).unwrap();
@@ -79,7 +79,7 @@ fn a_dead_machines_arrays_are_read_from_partitions_in_images() {
         let refused: Vec<&str> = refused.iter().map(String::as_str).collect();
         assert_ne!(world.try_tool("qemu-utils", &refused).code, 0);
         assert_eq!(server.terminate(), 0);
-        // All are there, one array is meant.
+        // With all images present, the user requests one array.
         let server = import(&world, &["--array", "tank", "disk1.img", "disk2.img", "disk0.img"]);
         assert_eq!(server.ready["arrays"][0]["name"], "tank");
         assert_eq!(server.ready["arrays"][0]["state"], "healthy");
@@ -104,7 +104,7 @@ fn what_is_no_member_and_what_is_missing_is_told() {
     world.tool("qemu-utils", &["qemu-img", "create", "-f", "qcow2", "wrapped", "1M"]);
     let told = world.refused(&["import", "wrapped"], 1, "PPT-1002");
     assert!(told.contains("qemu-img convert"), "{told}");
-    // The copy of the table at the end of the disk will do.
+    // The backup table at the end of the disk is enough.
     for image in ["disk0.img", "disk1.img"] {
         let file = std::fs::File::options().write(true).open(world.path(image)).unwrap();
         file.write_all_at(&[0; 17408], 0).unwrap();

@@ -1,4 +1,4 @@
-//! A journal device: made, found, lost and replaced by people, with servers that are killed.
+//! A journal device: created, found, lost and replaced, with servers that are killed.
 
 use crate::hole::{examined, filled_and_killed, flushed_is_there};
 use crate::world::World;
@@ -9,7 +9,7 @@ fn names(count: usize) -> Vec<String> {
 
 const JOURNALED: [&str; 4] = ["--consistency", "journal", "--journal", "fast"];
 
-/// All members and the device, as words of a command.
+/// Lists all members and the device as arguments of a command.
 fn all(members: &[String]) -> Vec<&str> {
     members.iter().map(String::as_str).chain(["fast"]).collect()
 }

@@ -1,10 +1,10 @@
-//! Nothing is destroyed by accident: signatures, plans, consent, copies.
+//! Safety checks before data is destroyed: signatures, plans, confirmation, copies.
 
 use serde_json::Value;
 
 use crate::world::World;
 
-/// A file that looks like a swap device, at least to those who look.
+/// Creates a file with the signature of a swap device.
 fn swap(world: &World, name: &str) -> Vec<u8> {
     let mut bytes = vec![0; 16 << 20];
     bytes[4086..4096].copy_from_slice(b"SWAPSPACE2");
@@ -57,20 +57,20 @@ fn files_that_hold_something_else_are_not_overwritten() {
         let message = world.refused(&create, 3, "PPT-3001");
         assert!(message.contains(&format!("--overwrite-signature={name}@0x0")), "{message}");
     }
-    // Each disk has a flag of its own, which holds for no other disk.
+    // Each disk needs its own flag; the flag is valid for no other disk.
     std::fs::copy(world.path("data"), world.path("copy")).unwrap();
     let create = ["create", "tank", "--level", "1", "data", "copy"];
     let message = world.refused(&[&create[..], &["--yes"]].concat(), 3, "PPT-3001");
     let flags = ["--overwrite-signature=data:data@0x0", "--overwrite-signature=copy:data@0x0"];
     assert!(message.contains(&flags.join(" ")), "{message}");
     world.refused(&[&create[..], &["--yes", flags[0]]].concat(), 3, "PPT-3001");
-    // The plan is shown all the same, with what is in the way.
+    // The plan is shown nevertheless, with the obstacles.
     let plan = world.json(&[&create[..], &["-n"]].concat());
     assert!(plan["warnings"].to_string().contains(flags[1]), "{plan}");
     world.ok(&[&create[..], &["--yes"], &flags].concat());
     let message = world.refused(&[&create[..], &["--yes"]].concat(), 3, "PPT-3001");
     assert!(message.contains("data: linux_raid_member@0x1000, member of tank"), "{message}");
-    // A destroyed array's members are free.
+    // The members of a destroyed array are free.
     let members = world.create("1", 2, &[]);
     let members: Vec<&str> = members.iter().map(String::as_str).collect();
     world.ok(&[&["destroy", "tank", "--yes"], &members[..]].concat());
@@ -89,7 +89,8 @@ fn copies_of_what_was_overwritten_are_listed() {
     assert_eq!(copies[0]["verb"], "create", "{copies}");
     assert_eq!(copies[0]["undestroy"], false, "{copies}");
     assert_eq!(copies[0]["folder"], made["undo"], "{copies}");
-    // What create kept is found by the array's name, too: it says how to put it back.
+    // `undestroy` finds the copies of `create` by the array's name, too, and prints how to restore
+    // them.
     let told = world.refused(&["undestroy", "tank", "--yes"], 5, "PPT-5001");
     assert!(told.contains(&format!("{}/undo.json", made["undo"].as_str().unwrap())), "{told}");
     world.ok(&["destroy", "tank", "--yes", "a", "b"]);
@@ -129,7 +130,7 @@ fn file_systems_and_partition_tables_made_by_others_are_not_overwritten() {
         assert!(message.contains(&format!("--overwrite-signature={name}@")), "{message}");
         assert!(std::fs::read(world.path(name)).unwrap() == before, "a refusal writes nothing");
     }
-    // Nor by an array that asks for a new member.
+    // `add` must not overwrite it either.
     let members = world.create("1", 2, &[]);
     let server = world.serve_members(&members);
     let message = world.order_refused(&["add", "tank", "ext4"], 3, "PPT-3001");
@@ -137,7 +138,7 @@ fn file_systems_and_partition_tables_made_by_others_are_not_overwritten() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// The copies put everything back that was overwritten.
+/// Checks that the copies restore everything that was overwritten.
 fn undo_restores(world: &World, folder: &str, disk: &str, before: &[u8]) {
     let manifest = std::fs::read(world.path(folder).join("undo.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
@@ -167,7 +168,7 @@ fn all_that_create_overwrites_can_be_put_back() {
     for flags in cases {
         let files = sides.map(|name| {
             let mut bytes = crate::world::pattern(24 << 20, 3 + u64::from(name.as_bytes()[0]));
-            // Zeros, too, come back.
+            // The copies restore zeros, too.
             bytes[..1 << 20].fill(0);
             std::fs::write(world.path(name), &bytes).unwrap();
             bytes
@@ -226,7 +227,7 @@ fn a_shape_that_does_not_exist_is_a_usage_error() {
 #[test]
 fn a_full_file_system_leaves_nothing_behind() {
     let world = World::new();
-    // More than any machine's memory or disk has.
+    // More than the memory or disk of any machine.
     let create = ["create", "tank", "--level", "1", "--new-files", "64T", "--yes", "a", "b"];
     let ran = world.run(&[&create[..], &["--json"]].concat());
     assert_eq!(ran.code, 1, "{ran:?}");
@@ -269,11 +270,11 @@ fn destroy_takes_only_what_belongs_to_the_array_and_keeps_a_copy() {
     let blank = std::fs::read(world.path("m1")).unwrap();
     undo_restores(&world, done["undo"].as_str().unwrap(), "m1", &before);
     std::fs::write(world.path("m1"), blank).unwrap();
-    // As blank as before: no flag is needed to use them again.
+    // The disks are blank again: no flag is needed to reuse them.
     world.ok(&["create", "again", "--level", "5", "--yes", "m0", "m1", "m2"]);
 }
 
-/// Runs the program on a terminal, with somebody who types this.
+/// Runs the program on a terminal with this text as the user's input.
 fn typed(world: &World, text: &str, arguments: &str) -> crate::world::Ran {
     let program = env!("CARGO_BIN_EXE_parapet");
     let line = format!(
@@ -328,7 +329,7 @@ fn what_was_destroyed_comes_back_while_nobody_has_used_its_disks() {
     assert!(std::fs::read(world.path("m1")).unwrap() == bytes);
 }
 
-/// An array whose members hold something, destroyed.
+/// Creates an array with data on its members, and destroys it.
 fn destroyed(world: &World, level: &str, more: &[&str]) {
     let members = world.create(level, 2, more);
     let server = world.serve_members(&members);
@@ -382,8 +383,8 @@ fn copies_that_do_not_tell_their_disks_apart_are_not_put_back() {
     assert!(told.contains("undo.json"), "{told}");
 }
 
-/// Makes an array whose member `c` cannot be written at its end, as on a full file system: files
-/// may not be larger than 32 MiB for the program.
+/// Creates an array whose member `c` cannot be written at its end, as on a full file system. A
+/// limit of 32 MiB on file sizes causes the failure.
 fn made_in_vain(world: &World) -> crate::world::Ran {
     let program = env!("CARGO_BIN_EXE_parapet");
     let line = format!(
@@ -408,7 +409,7 @@ fn what_was_on_the_disks_is_back_after_a_failure() {
     assert!(std::fs::read(world.path("a")).unwrap() == swap);
     assert!(std::fs::read(world.path("b")).unwrap() == data);
     assert!(std::fs::read(world.path("c")).unwrap().iter().all(|&byte| byte == 0));
-    // And where it cannot be put back, it is said where it is.
+    // If a copy cannot be restored, the error gives its location.
     std::fs::write(world.path("c"), crate::world::pattern(64 << 20, 3)).unwrap();
     let ran = made_in_vain(&world);
     assert_eq!(ran.code, 1, "{ran:?}");

@@ -1,5 +1,5 @@
-//! Every level with real NBD clients: healthy, while members fail, degraded, while they are
-//! rebuilt, and whole again.
+//! Every level with real NBD clients: healthy, while members fail, degraded, during the rebuild,
+//! and healthy again.
 //!
 //! ```text
 //!    0          8 MiB     12 MiB        end
@@ -10,13 +10,13 @@
 
 use crate::world::{World, pattern};
 
-/// A level, its members, and members that can be lost.
+/// A level, its number of members, and the members that it can lose.
 struct Case {
     level: &'static str,
     layout: &'static str,
     members: usize,
     loses: &'static [usize],
-    /// The array is two of this kind, one behind the other (RAID 0), and each loses members.
+    /// The array is a RAID 0 of two such arrays, and each loses members.
     nested: bool,
 }
 
@@ -29,16 +29,16 @@ const fn case(
     Case { level, layout, members, loses, nested: false }
 }
 
-/// Two arrays of this level, and RAID 0 over them: 50, 60, 10+0.
+/// A RAID 0 of two arrays of this level: 50, 60, 10+0.
 const fn nested(level: &'static str, members: usize, loses: &'static [usize]) -> Case {
     Case { level, layout: "", members, loses, nested: true }
 }
 
-/// Where fio writes.
+/// The range that fio writes.
 const FIO: std::ops::Range<usize> = 8 << 20..12 << 20;
 
 impl Case {
-    /// The arrays whose members are disks.
+    /// Returns the arrays whose members are disks.
     fn arrays(&self) -> &'static [&'static str] {
         if self.nested { &["left", "right"] } else { &["tank"] }
     }
@@ -64,7 +64,7 @@ impl Case {
         }
     }
 
-    /// Runs an order for each member that is lost.
+    /// Runs a command for each lost member.
     fn each_loss(&self, mut order: impl FnMut(&str, usize)) {
         for array in self.arrays() {
             self.loses.iter().for_each(|&slot| order(array, slot));
@@ -72,7 +72,7 @@ impl Case {
     }
 }
 
-/// Fills the array, takes members away, writes and reads, gives new ones, and scrubs.
+/// Fills the array, fails members, writes and reads, adds new members, and scrubs.
 fn live(case: &Case) {
     let world = World::new();
     case.make(&world);
@@ -102,7 +102,7 @@ fn fail_and_rebuild(world: &World, case: &Case, expected: &mut [u8]) {
         });
     });
     clients(world, expected, 0x33, "degraded");
-    // The new members are filled slowly, so that all clients come meanwhile.
+    // Limit the rebuild rate, so that all clients run during the rebuild.
     let slowly = |array: &str, limit: &str| {
         world.order(&["speed", array, "--speed-min", "64K", "--speed-max", limit]);
     };
@@ -129,13 +129,13 @@ fn fail_and_rebuild(world: &World, case: &Case, expected: &mut [u8]) {
     clients(world, expected, 0x66, "whole again");
 }
 
-/// The array once it is whole and nothing is being done.
+/// Returns the array once it is healthy and no job runs.
 fn settled(world: &World, array: &str) -> serde_json::Value {
     world.order(&["wait", array, "--for", "whole", "--timeout", "60", "--quiet"]);
     world.order(&["wait", array, "--timeout", "60", "--quiet"])["array"].clone()
 }
 
-/// All three clients, one after the other.
+/// Runs all three clients in sequence.
 fn clients(world: &World, expected: &mut [u8], byte: u8, state: &str) {
     assert!(same(&world.content(), expected), "{state}: before\n{}", world.log());
     odd_writes(world, expected, byte);
@@ -143,19 +143,19 @@ fn clients(world: &World, expected: &mut [u8], byte: u8, state: &str) {
     let found = world.content();
     assert!(same(&found, expected), "{state}: after\n{}", world.log());
     expected[FIO].copy_from_slice(&found[FIO]);
-    // nbdcopy writes all of it anew, in large pieces.
+    // nbdcopy rewrites all of it in large requests.
     std::fs::write(world.path("data"), &expected).unwrap();
     world.nbdcopy("data", &world.uri());
 }
 
-/// Equal where fio did not write.
+/// Compares the bytes that fio did not write.
 fn same(found: &[u8], expected: &[u8]) -> bool {
     found.len() == expected.len()
         && found[..FIO.start] == expected[..FIO.start]
         && found[FIO.end..] == expected[FIO.end..]
 }
 
-/// Writes at odd places, here and in `expected`.
+/// Writes at unaligned offsets, both to the array and to `expected`.
 fn odd_writes(world: &World, expected: &mut [u8], byte: u8) {
     let places = [(512, 512), (60_928, 9_728), (1_000_448, 300_032), (3_000_832, 1_024)];
     let commands: Vec<String> = places
@@ -171,7 +171,7 @@ fn odd_writes(world: &World, expected: &mut [u8], byte: u8) {
     expected[2_097_152..2_162_688].fill(0);
 }
 
-/// The array is taken apart, found again by looking, and holds the same.
+/// Stops the array, finds it again by a scan, and compares its content.
 fn stopped_and_started(world: &World, case: &Case, content: &[u8]) {
     let server = world.serve(&["tank", "--scan", "."]);
     for array in server.ready["arrays"].as_array().unwrap() {

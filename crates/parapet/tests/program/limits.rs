@@ -1,5 +1,5 @@
-//! The table of limits is that of the code, each limit has its test, and the program refuses what
-//! is beyond with a usage error before it touches a disk.
+//! Compares the table of limits with the code and its tests. The program refuses larger values with
+//! a usage error before it touches a disk.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,7 +11,7 @@ use net::nbd::wire::MAX_STRING_BYTES;
 
 use crate::world::World;
 
-/// The most threads of a server: the program says so in its help.
+/// Maximum number of threads of a server, as in the program's help.
 const MAX_THREADS: u64 = 256;
 
 /// The bits of md's largest bitmap.
@@ -56,14 +56,14 @@ const LIMITS: &[(&str, Option<u64>)] = &[
     ("`net::nbd::limits::MAX_EXTENTS`", Some(nbd::MAX_EXTENTS as u64)),
 ];
 
-/// Public limits that no user meets: they bound one buffer, one unit of md's log, or one verdict
+/// Public limits invisible to users: they bound one buffer, one unit of md's log, or one verdict
 /// over generations.
 const INNER: &[&str] =
     &["BEHIND_MAX", "MAX_BUF_BYTES", "MAX_SECTOR", "MOST_LOG_BYTES", "MOST_PP_BYTES"];
 
 const TEXT: &str = include_str!("../../../../docs/limits.md");
 
-/// The rows of the table: value, constant, test.
+/// Returns the rows of the table: value, constant, test.
 fn rows() -> impl Iterator<Item = (Option<u64>, &'static str, &'static str)> {
     let lines = TEXT.lines().filter_map(|line| line.strip_prefix("| ")?.strip_suffix(" |"));
     let rows = lines.map(|line| line.split(" | ").collect::<Vec<_>>());
@@ -79,7 +79,7 @@ fn the_documented_limits_are_those_of_the_code() {
     assert_eq!(documented, LIMITS);
 }
 
-/// Every test that the table names is there.
+/// Every test named in the table exists.
 #[test]
 fn each_limit_has_its_test() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -100,7 +100,7 @@ fn each_limit_has_its_test() {
     }
 }
 
-/// Every public constant whose name says that it is a limit is in the table.
+/// Every public constant named as a limit is in the table.
 #[test]
 fn each_limit_is_in_the_table() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
@@ -172,7 +172,7 @@ fn export_names() {
         let server = ["serve", "other", "--export-name", &name];
         world.run(&[&server[..], &names].concat())
     };
-    // These pass, and there is no array of this name.
+    // These values are valid, and no array has this name.
     for bytes in [MAX_STRING_BYTES - 1, MAX_STRING_BYTES] {
         let told = told(bytes);
         assert!(told.code == 5 && told.err.contains("called other"), "{bytes} bytes: {told:?}");

@@ -1,4 +1,4 @@
-//! The program as its users meet it: the real binary, real files, real NBD clients.
+//! Tests of the real program with real files and real NBD clients.
 //!
 //! Needs libnbd-bin, nbdkit, qemu-utils, fio, mdadm and openssl (`cargo xtask tools`
 //! installs them); a test whose tool is missing fails and names the package.

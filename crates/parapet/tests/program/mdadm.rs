@@ -1,5 +1,5 @@
-//! mdadm and we read the same from every superblock that we write: each level, layout and version
-//! of the superblock, new, dirty, degraded, and half rebuilt.
+//! mdadm and Parapet read the same fields from every superblock that Parapet writes. Covers each
+//! level, layout and superblock version; new, dirty, degraded, and half rebuilt.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::world::{World, not_tried, until};
 
-/// `mdadm --examine`: what stands before the colon, and what behind it.
+/// Runs `mdadm --examine`; returns its fields by the text before the colon.
 fn theirs(world: &World, member: &str) -> BTreeMap<String, String> {
     let out = world.tool("mdadm", &["env", "TZ=UTC", "mdadm", "--examine", member]);
     let field = |line: &str| {
@@ -17,7 +17,7 @@ fn theirs(world: &World, member: &str) -> BTreeMap<String, String> {
     out.lines().filter_map(field).collect()
 }
 
-/// Our own, as JSON.
+/// Runs `parapet examine`; returns its JSON.
 fn ours(world: &World, member: &str) -> Value {
     let found = world.json(&["examine", member]);
     let superblocks = found["disks"][0]["superblocks"].as_array().unwrap();
@@ -25,24 +25,24 @@ fn ours(world: &World, member: &str) -> Value {
     superblocks[0].clone()
 }
 
-/// mdadm's date, as we write it.
+/// Converts mdadm's date to Parapet's format.
 fn date(text: &str) -> String {
     let civil = jiff::civil::DateTime::strptime("%a %b %d %H:%M:%S %Y", text);
     format!("{}Z", civil.expect(text))
 }
 
-/// mdadm's word for a layout, in ours.
+/// Converts mdadm's layout name to Parapet's.
 fn layout(text: &str) -> String {
     text.replace("near=", "n").replace("far=", "f").replace("offset=", "o")
 }
 
-/// The number at the start.
+/// Parses the number at the start.
 fn number(text: &str) -> u64 {
     let digits: String = text.chars().take_while(char::is_ascii_digit).collect();
     digits.parse().expect(text)
 }
 
-/// Compares every field that both of them show; gives ours.
+/// Compares every field that both programs show; returns Parapet's.
 fn agree(world: &World, member: &str) -> Value {
     let (theirs, ours) = (theirs(world, member), ours(world, member));
     let told = |label: &str| {
@@ -83,7 +83,7 @@ fn agree(world: &World, member: &str) -> Value {
     ours
 }
 
-/// `mdadm --examine-bitmap`, which looks only at devices, reads the same bits.
+/// Compares the bits with `mdadm --examine-bitmap`, which reads only devices.
 fn same_bitmap(world: &World, member: &str, ours: &Value) {
     let made = world.try_tool("mount", &["losetup", "--find", "--show", "--read-only", member]);
     let device = made.out.trim();
@@ -109,7 +109,7 @@ fn same_bitmap(world: &World, member: &str, ours: &Value) {
     assert_eq!(number(dirty), ours["dirty_bits"].as_u64().unwrap(), "{bits}");
 }
 
-/// Makes an array of new files `level-layout-version-N`, and compares them all.
+/// Creates an array of new files `level-layout-version-N`, and compares all of them.
 fn made(world: &World, level: &str, layout: &str, members: usize, version: &str) {
     let name = |index| format!("{level}-{layout}-{version}-{index}");
     let names: Vec<String> = (0..members + 1).map(name).collect();
@@ -117,7 +117,7 @@ fn made(world: &World, level: &str, layout: &str, members: usize, version: &str)
     let start = ["create", "tank", "--level", level, "--metadata", version, "--yes"];
     let files = ["--new-files", "16M"];
     let layouts: &[&str] = if layout.is_empty() { &[] } else { &["--layout", layout] };
-    // Where a spare makes sense, the last one is.
+    // On levels with redundancy, the last disk is a spare.
     let spare: &[&str] = match level {
         "linear" | "0" => &names[members..],
         _ => &["--spare", names[members]],
@@ -129,7 +129,7 @@ fn made(world: &World, level: &str, layout: &str, members: usize, version: &str)
         let theirs = theirs(world, name);
         if let Some(size) = theirs.get("Array Size") {
             let (size, ours) = (number(size) * 1024, plan["capacity_bytes"].as_u64().unwrap());
-            // The kernel cuts each member of RAID 10 to what whole chunks need; mdadm does not.
+            // The kernel truncates each member of RAID 10 to whole chunks; mdadm does not.
             let slack = if level == "10" { members as u64 * (512 << 10) } else { 1 };
             assert!(ours <= size && size - ours < slack, "{level} {layout}: {ours}, {size}");
         }

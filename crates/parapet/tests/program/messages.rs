@@ -1,13 +1,13 @@
-//! What the program says: true, in order of weight, and no more than what is wrong.
+//! Messages of the program: correct, most serious first, and only about real problems.
 
 use crate::world::{Ran, World, until};
 
-/// The answer of `health`.
+/// Runs `health`.
 fn health(world: &World) -> Ran {
     world.run(&["health", "tank", "--control", "control.sock"])
 }
 
-/// Changes a byte of the data on this member.
+/// Corrupts a byte of the data on this member.
 fn spoil(world: &World, member: &str, at: usize) {
     let examined = world.json(&["examine", member]);
     let start = examined["disks"][0]["superblocks"][0]["data_offset"].as_u64().unwrap();
@@ -147,7 +147,7 @@ fn what_stays_unsynced_is_not_waited_for_and_stop_says_so() {
     assert!(told.contains("are not in sync"), "{told}");
     assert_eq!(server.wait(), 0);
 
-    // With all that it needs it waits until nothing is left, and begins before the work does.
+    // With all members present, `wait` starts before the job and ends after it.
     let server = world.serve(&["tank", "m0", "m1", "--degraded", "--force-dirty-degraded"]);
     world.file("new", 16 << 20);
     world.order(&["add", "tank", "new"]);
@@ -158,7 +158,7 @@ fn what_stays_unsynced_is_not_waited_for_and_stop_says_so() {
     assert_eq!(server.wait(), 0);
 }
 
-/// A kernel lists blocks that the others still have: nothing is lost.
+/// A kernel lists blocks that other members still hold: no data is lost.
 #[test]
 fn bad_blocks_that_the_others_have_are_made_good_by_a_repair() {
     let world = World::new();
@@ -183,8 +183,8 @@ fn bad_blocks_that_the_others_have_are_made_good_by_a_repair() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// A check repairs what any read would, and says so; the members it found wrong stay named until
-/// somebody has seen it.
+/// A check repairs read and checksum errors, as every read does, and reports it. The report names
+/// the corrupt members until the user clears it.
 #[test]
 fn a_check_says_what_it_repaired_and_on_which_member() {
     let world = World::new();
@@ -217,7 +217,7 @@ fn a_check_says_what_it_repaired_and_on_which_member() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// What disagrees without saying who is wrong is left to a repair.
+/// A mismatch whose wrong member is unknown is left to a repair.
 #[test]
 fn a_check_without_checksums_changes_nothing_and_says_so() {
     let world = World::new();
@@ -234,7 +234,7 @@ fn a_check_without_checksums_changes_nothing_and_says_so() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// Types the first command of an advice as a user would; it must succeed.
+/// Runs the first command of an advice as a user would; it must succeed.
 fn type_advice(world: &World, problem: &serde_json::Value) {
     let action = problem["action"].as_str().unwrap();
     let command = action.split(", or ").next().unwrap();
@@ -279,7 +279,7 @@ fn only_members_whose_slots_are_free_are_named_to_be_brought_back() {
     assert!(message.contains("(slot 1)") && !message.contains("(slot 0)"), "{message}");
     let told = world.ok(&["status", "tank", "--control", "control.sock"]);
     assert!(told.contains("faulty, was slot 3"), "{told}");
-    // Each advice in turn, until nothing is missing.
+    // Follow each advice in turn, until nothing is missing.
     for left in ["PPT-8002", "PPT-8001"] {
         let status = world.settle_idle();
         assert_eq!(status["problems"][0]["id"], left, "{status}");
@@ -304,7 +304,7 @@ fn a_member_that_was_replaced_is_not_faulty() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// Two members of a RAID 5 cannot be read, and come back: the advice brings the array back.
+/// Two members of a RAID 5 become unreadable and return: the advice restores the array.
 #[test]
 fn the_advice_for_a_failed_array_brings_it_back() {
     let world = World::new();
@@ -317,7 +317,7 @@ fn the_advice_for_a_failed_array_brings_it_back() {
             file.set_len(bytes).unwrap();
         }
     };
-    // What is cut off holds zeros, and is zeros again.
+    // The truncated range held zeros, so extending the file restores it.
     cut(12 << 20);
     until(|| {
         let words = ["qemu-io", "-f", "raw", "-c", "read 0 20M", &world.uri()];
@@ -391,7 +391,7 @@ fn a_rate_without_a_unit_is_asked_about() {
     let server = world.serve_members(&members);
     let told = world.order_refused(&["speed", "tank", "--speed-max", "20"], 2, "PPT-2001");
     assert!(told.contains("20 B/s") && told.contains("20M"), "{told}");
-    // None at all: that is a pause.
+    // A rate of zero pauses the job.
     world.order(&["speed", "tank", "--speed-max", "0"]);
     assert_eq!(server.terminate(), 0);
 }

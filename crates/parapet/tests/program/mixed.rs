@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::world::{Server, World, pattern};
 
-/// Far longer than any answer takes: whoever waits so long hangs.
+/// Far longer than any answer takes: after this time the client counts as hung.
 const HANG: Duration = Duration::from_secs(60);
 
 /// Both directions of a connection, with [`HANG`] as the limit of each read.
@@ -29,10 +29,10 @@ impl Raw {
         Raw { from: Box::new(socket.try_clone().unwrap()), to: Box::new(socket) }
     }
 
-    /// Into transmission with the export `tank`, with simple replies.
+    /// Enters transmission with the export `tank`, with simple replies.
     pub fn transmit(mut self) -> Raw {
         assert_eq!(self.take(18), b"NBDMAGICIHAVEOPT\0\x03");
-        // No zeroes; EXPORT_NAME "tank": size and flags come back.
+        // Send flags 3 (no zeroes), then EXPORT_NAME "tank": size and flags come back.
         self.send(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x04tank");
         self.take(10);
         self
@@ -52,7 +52,7 @@ impl Raw {
 pub const READ: u8 = 0;
 pub const WRITE: u8 = 1;
 
-/// A request's header; its cookie is `cookie`.
+/// Builds a request header with the cookie `cookie`.
 pub fn header(command: u8, cookie: u64, offset: u64, length: usize) -> Vec<u8> {
     let mut bytes = vec![0x25, 0x60, 0x95, 0x13, 0, 0, 0, command];
     bytes.extend(cookie.to_be_bytes());
@@ -61,14 +61,14 @@ pub fn header(command: u8, cookie: u64, offset: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// Where the server listens on TCP: the test has asked for a port.
+/// Returns the TCP port on which the server listens; the test requested one.
 pub fn tcp_address(server: &Server) -> String {
     let addresses = server.ready["nbd"].as_array().unwrap();
     let tcp = addresses.iter().find_map(|address| address.as_str()?.strip_prefix("tcp:"));
     tcp.unwrap().to_owned()
 }
 
-/// A read and a write, sent together, of all sizes beside each other.
+/// Sends reads and writes together, in all combinations of sizes.
 #[test]
 fn reads_and_writes_sent_together_are_all_answered() {
     let world = World::new();
@@ -89,7 +89,7 @@ fn reads_and_writes_sent_together_are_all_answered() {
                 bytes.extend(&payload);
             }
             let Raw { mut from, mut to } = client;
-            // The client reads only what comes while it is still sending, as libnbd does.
+            // The client reads only replies that arrive while it is still sending, as libnbd does.
             let sending = std::thread::spawn(move || {
                 to.write_all(&bytes).unwrap();
                 to
@@ -116,7 +116,7 @@ fn reads_and_writes_sent_together_are_all_answered() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// fio reads and writes at random: each size at each depth, one after the other.
+/// Runs random fio reads and writes, with each size at each depth in sequence.
 #[test]
 fn fio_mixes_sizes_and_depths() {
     let world = World::new();

@@ -1,9 +1,9 @@
-//! Arrays of arrays: found, served and destroyed from the outermost inwards, and folders of which a
-//! part cannot be started.
+//! Nested arrays: found, served and destroyed from the outermost inwards; and folders with arrays
+//! that cannot start.
 
 use crate::world::{World, pattern};
 
-/// Two arrays called `left` and `right`.
+/// Creates two arrays named `left` and `right`.
 fn halves(world: &World) {
     for name in ["left", "right"] {
         let start =
@@ -14,7 +14,7 @@ fn halves(world: &World) {
     }
 }
 
-/// An array called `tank` of the two.
+/// Creates an array named `tank` of the two.
 fn nested(world: &World, level: &str) {
     halves(world);
     let start = ["create", "tank", "--level", level, "--scan", ".", "--yes"];
@@ -68,8 +68,8 @@ fn an_array_of_arrays_survives_what_its_parts_survive() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// Of several arrays none is what a client gets that names none, whichever are there just now: it
-/// would be written over.
+/// With several arrays, a client that names none gets none, whichever arrays are present. Otherwise
+/// it could overwrite the wrong one.
 fn refuses_nameless(world: &World) {
     let nameless = world.uri().replace("/tank?", "/?");
     let asked = world.try_tool("libnbd-bin", &["nbdinfo", "--size", &nameless]);
@@ -90,7 +90,7 @@ fn a_scan_without_a_name_serves_the_outermost_arrays_only() {
     world.order(&["stop", "tank"]);
     refuses_nameless(&world);
     assert_eq!(server.terminate(), 0);
-    // Its halves are never shown as if they were arrays of their own.
+    // Inner arrays are never exported as independent arrays.
     std::fs::remove_file(world.path("left0")).unwrap();
     std::fs::remove_file(world.path("left1")).unwrap();
     let server = world.serve(&["--scan", "."]);
@@ -98,7 +98,7 @@ fn a_scan_without_a_name_serves_the_outermost_arrays_only() {
     assert!(listed.contains("\"pond\"") && !listed.contains("\"right\""), "{listed}");
     assert!(world.log().contains("right is a member of an array that was not started"));
     assert_eq!(server.terminate(), 0);
-    // Unless they are named.
+    // Unless the user names them.
     let server = world.serve(&["right", "--scan", "."]);
     assert!(exports(&world).contains("\"right\""));
     assert_eq!(server.ready["arrays"].as_array().unwrap().len(), 1, "{}", server.ready);
@@ -116,7 +116,7 @@ fn what_cannot_be_started_does_not_keep_the_others_from_being_served() {
     assert_eq!(server.ready["arrays"][0]["name"], "pond");
     assert!(world.log().contains("not started: tank"), "{}", world.log());
     refuses_nameless(&world);
-    // Served elsewhere: said to be.
+    // The error reports that another server serves it.
     let message = world.refused(&["serve", "pond", "--scan", "."], 3, "PPT-3003");
     let pid = format!("process {}", server.pid());
     assert!(message.contains(&pid) && message.contains("parapet stop pond"), "{message}");
@@ -125,7 +125,7 @@ fn what_cannot_be_started_does_not_keep_the_others_from_being_served() {
     assert!(message.contains("parapet stop pond"), "{message}");
     world.refused(&["assemble", "pond", "--scan", "."], 3, "PPT-3003");
     assert_eq!(server.terminate(), 0);
-    // Nothing at all can be started.
+    // No array can start.
     std::fs::remove_file(world.path("p0")).unwrap();
     std::fs::remove_file(world.path("p1")).unwrap();
     let message = world.refused(&["serve", "--scan", "."], 3, "PPT-3007");
@@ -140,7 +140,7 @@ fn the_outer_array_is_destroyed_before_those_inside_it() {
     assert!(message.contains("left is a member of tank"), "{message}");
     let left = ["left0", "left1", "left2"];
     world.refused(&[&["destroy", "left", "--yes"], &left[..]].concat(), 3, "PPT-3006");
-    // Served elsewhere: said to be, as a flat one is.
+    // The error reports that another server serves it, as for a flat array.
     let server = world.serve(&["tank", "--scan", "."]);
     let message = world.refused(&["destroy", "tank", "--scan", ".", "--yes"], 3, "PPT-3003");
     assert!(message.contains("tank is in use; "), "{message}");
@@ -171,7 +171,7 @@ fn a_disk_of_another_array_is_not_passed_over_in_silence() {
 fn a_plan_of_an_array_of_arrays_writes_nothing_to_their_members() {
     let world = World::new();
     halves(&world);
-    // One that was in use when the power went has something to be set right once it runs.
+    // An array in use at a power failure needs a replay or resync once it runs.
     let members = ["left0", "left1", "left2"];
     let server = world.serve(&[&["left"], &members[..]].concat());
     let uri = format!("nbd+unix:///left?socket={}", world.path("nbd.sock").display());

@@ -1,4 +1,4 @@
-//! How an array stands against the write hole: chosen at create, shown, and changed later.
+//! Crash-consistency policies: chosen at create, shown, and changed later.
 
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_made() {
     assert!(told.contains("policy bitmap") && told.contains("--bitmap"), "{told}");
 }
 
-/// What the members say of the policy, and whether there is a bitmap.
+/// Returns the policy in the members' metadata, and whether there is a bitmap.
 fn on_disk(world: &World) -> (Value, bool) {
     let found = examined(world, "m0");
     (found["consistency"].clone(), found["bitmap_chunk_bytes"].is_u64())
@@ -66,7 +66,8 @@ fn a_policy_is_changed_at_a_start_and_stays_changed() {
     assert_eq!(server.terminate(), 0);
     assert_eq!(examined(&world, "m0")["log"], Value::Null, "nothing is logged any more");
 
-    // Without a bitmap, as mdadm sees it too; and with it again, all clear since all agrees.
+    // Without a bitmap, also in mdadm's view; then with one again, all bits clear since all is in
+    // sync.
     world.ok(&[&["assemble", "tank", "--consistency", "resync"], &names[..]].concat());
     assert_eq!(on_disk(&world), ("resync".into(), false));
     let theirs = world.tool("mdadm", &["mdadm", "--examine", "m0"]);
@@ -138,7 +139,7 @@ fn a_policy_that_the_array_cannot_have_is_refused_at_a_start() {
     let ran = world.run(&[&serve[..], &["bitmap", "--read-only"]].concat());
     assert_eq!(ran.code, 2, "{ran:?}");
 
-    // Data that begins early, as with old versions of mdadm, leaves no room for a log.
+    // An early data offset, as in old versions of mdadm, leaves no room for a log.
     let members: Vec<String> = (0..3).map(|index| format!("p{index}")).collect();
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
     let start = ["create", "pond", "--level", "5", "--new-files", "16M", "--yes"];
@@ -159,7 +160,7 @@ fn an_array_that_mdadm_has_made_stays_as_it_is_until_told_otherwise() {
     let world = World::new();
     let members = world.create("5", 3, &["--chunk", "16K"]);
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
-    // As mdadm makes it: nothing of ours.
+    // As mdadm creates it: without Parapet's metadata.
     for member in &members {
         edit_superblock(&world, member, |superblock| superblock[197..200].fill(0));
         let mut bytes = std::fs::read(world.path(member)).unwrap();

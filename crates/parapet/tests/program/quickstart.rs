@@ -1,4 +1,4 @@
-//! The first minute of a new user.
+//! The first steps of a new user.
 
 use crate::world::{World, until};
 
@@ -19,7 +19,7 @@ fn it_makes_an_array_stops_in_order_and_goes_on_with_it() {
         "qemu-utils",
         &["qemu-io", "-f", "raw", "-c", "write -P 0x5a 0 1M", "-c", "flush", &uri],
     );
-    // Each line that it prints works as it is.
+    // Each printed command works unchanged.
     let printed = world.log();
     let control = "--control=unix:parapet-data/control.sock";
     for verb in ["status", "fail", "when"] {
@@ -40,11 +40,11 @@ fn it_makes_an_array_stops_in_order_and_goes_on_with_it() {
     let read = ["qemu-io", "-f", "raw", "-c", "read -P 0x5a 0 1M", &uri];
     let out = world.tool("qemu-utils", &read);
     assert!(!out.contains("failed"), "{out}");
-    // Twice at the same time: the second one is told who has the members.
+    // With two at the same time, the second one reports the user of the members.
     let message = world.refused(&QUICK, 3, "PPT-3003");
     assert!(message.contains(&server.pid().to_string()), "{message}");
     assert!(message.contains("parapet stop quickstart --control unix:/"), "{message}");
-    // The demonstration leaves alone what was used.
+    // The demonstration refuses an array that was used.
     assert_eq!(server.terminate(), 0);
     let message = world.refused(&["quickstart", "--demo", "--member-size", "320M"], 2, "PPT-2002");
     assert!(message.contains("1 GiB"), "{message}");
@@ -62,7 +62,7 @@ fn the_demonstration_ends_with_its_verification() {
     {
         assert_eq!(disk["superblocks"][0]["clean"], true, "{disk}");
     }
-    // Nobody has used it since: it may be shown again, and even be interrupted.
+    // Without use since, the demonstration may run again, and may even be interrupted.
     let again = ["quickstart", "--demo", "--dir", "d"];
     let interrupted = || {
         let log = world.path("shown");
@@ -79,7 +79,7 @@ fn the_demonstration_ends_with_its_verification() {
         let (code, told) = interrupted();
         assert!(code == Some(1) && told.contains("run it again to see the rest"), "{told}");
     }
-    // Somebody has stored something in it, with another command.
+    // Store data in it, with another command.
     let server = world.serve(&["quickstart", "--scan", "d"]);
     let uri = format!("nbd+unix:///quickstart?socket={}", world.path("nbd.sock").display());
     world.tool("qemu-utils", &["qemu-io", "-f", "raw", "-c", "write -P 0x77 0 1M", &uri]);

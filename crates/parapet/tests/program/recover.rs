@@ -1,5 +1,5 @@
-//! `parapet recover`: superblocks are lost in the ways in which people lose them, and what the
-//! array was is found out, without a byte written.
+//! `parapet recover`: superblocks are lost in several realistic ways. The program identifies the
+//! array without writing a byte.
 
 use std::os::unix::fs::FileExt;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::world::{Server, World};
 
-/// A file system with directories in it, on an array of members `m0` and so on; gives its bytes.
+/// Creates a file system with directories on an array of members `m0` and so on; returns its bytes.
 fn filled(world: &World, level: &str, members: usize, more: &[&str]) -> Vec<u8> {
     let names: Vec<String> = (0..members).map(|index| format!("m{index}")).collect();
     let words: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -22,7 +22,7 @@ fn filled(world: &World, level: &str, members: usize, more: &[&str]) -> Vec<u8> 
     std::fs::read(world.path("image")).unwrap()
 }
 
-/// The file `image`: a file system of this size, with files of this size in directories.
+/// Creates the file `image`: a file system of this size, with files of this size in directories.
 fn file_system(world: &World, (bytes, file_bytes): (u64, usize), more: &[&str]) {
     for index in 0..60 {
         let folder = world.path(&format!("tree/{}/{index}", index % 7));
@@ -34,17 +34,18 @@ fn file_system(world: &World, (bytes, file_bytes): (u64, usize), more: &[&str]) 
     world.tool("e2fsprogs", &[&make[..], more, &["image"]].concat());
 }
 
-/// An array that a real kernel has made, with a small file system: its members and its bytes.
+/// Unpacks an array that a real kernel made, and adds a small file system; returns members and
+/// bytes.
 fn golden(world: &World, name: &str) -> (Vec<String>, Vec<u8>) {
     golden_with(world, name, ("600", "400"))
 }
 
-/// The same, with groups of so many blocks, and so many inodes.
+/// The same, with `group` blocks per group and `inodes` inodes.
 fn golden_with(world: &World, name: &str, (group, inodes): (&str, &str)) -> (Vec<String>, Vec<u8>) {
     let (members, capacity) = crate::golden::unpacked(world, name);
     let words: Vec<&str> = members.iter().map(String::as_str).collect();
     let server = world.serve(&[&["golden"], &words[..]].concat());
-    // Several groups, as larger ones have.
+    // Several groups, as in larger file systems.
     let small = ["-g", group, "-N", inodes, "-O", "^has_journal,^resize_inode,^flex_bg"];
     file_system(world, (capacity, 10_000), &small);
     world.nbdcopy("image", &world.uri().replace("/tank?", "/golden?"));
@@ -53,14 +54,14 @@ fn golden_with(world: &World, name: &str, (group, inodes): (&str, &str)) -> (Vec
     (members, std::fs::read(world.path("image")).unwrap())
 }
 
-/// How people lose superblocks.
+/// Realistic ways to lose superblocks.
 #[derive(Clone, Copy, Debug)]
 enum Loss {
-    /// Zeros up to where data begins.
+    /// Zeros up to the data offset.
     Zeroed,
     /// `mdadm --zero-superblock`.
     Removed,
-    /// `create` where it should have been `assemble`: another chunk, members the other way round.
+    /// `create` instead of `assemble`: another chunk size, members in reverse order.
     Created(&'static str),
     /// A partition table of this kind.
     Partitioned(&'static str),
@@ -75,9 +76,9 @@ impl Loss {
                 Loss::Removed => {
                     world.tool("mdadm", &["mdadm", "--zero-superblock", member]);
                 }
-                // Disks may be larger than what the kernel took of them. What is written at the end
-                // of these would lie upon data; so would the log that `create` puts in front of
-                // data with other superblocks than 1.0.
+                // Disks may be larger than the size that the kernel used. Without the reserve,
+                // writes at the end would overwrite data. So would the log that `create` puts in
+                // front of the data with superblocks other than 1.0.
                 Loss::Created(_) | Loss::Partitioned("gpt") => file.set_len(6 << 20).unwrap(),
                 Loss::Partitioned(_) => {}
             }
@@ -99,12 +100,12 @@ impl Loss {
     }
 }
 
-/// The members' bytes.
+/// Reads the bytes of the members.
 fn bytes(world: &World, members: &[String]) -> Vec<Vec<u8>> {
     members.iter().map(|member| std::fs::read(world.path(member)).unwrap()).collect()
 }
 
-/// Somebody has zeroed the beginning of each disk.
+/// Zeroes the start of each disk.
 fn zero_superblocks(world: &World, members: usize) {
     for index in 0..members {
         let file = std::fs::File::options().write(true).open(world.path(&format!("m{index}")));
@@ -121,7 +122,7 @@ fn serve(world: &World, disks: &[&str], more: &[&str]) -> Server {
     world.start(&[&["recover"], disks, more, &flags].concat())
 }
 
-/// The array, as it is served.
+/// Reads the served array.
 fn content(world: &World) -> Vec<u8> {
     let uri = world.uri().replace("/tank?", "/recovered?");
     let _ = std::fs::remove_file(world.path("content"));
@@ -181,12 +182,12 @@ fn a_kernels_array_is_found_again_whatever_befell_it() {
         assert_eq!(guess["level"], level, "{name} {loss:?}: {guess}");
         assert_eq!(guess["layout"], layout, "{name} {loss:?}: {guess}");
         assert_eq!(guess["chunk_bytes"], chunk_kib << 10, "{name} {loss:?}: {guess}");
-        // Mirrors of each other hold the same: nothing tells which was first.
+        // Copies of a mirror are identical: nothing identifies the first one.
         if layout != "n2" && level != "raid1" {
             assert_eq!(guess["disks"], serde_json::json!(members), "{name} {loss:?}: {guess}");
         }
         let server = serve(&world, &disks, &["--whole"]);
-        // Where a disk is larger than what was used of it, so is what is found.
+        // If a disk is larger than its used part, so is the recovered array.
         assert!(content(&world).starts_with(&before), "{name} {loss:?}");
         assert_eq!(server.terminate(), 0);
         assert!(bytes(&world, &members) == lost, "{name} {loss:?}: a byte of a member has changed");
@@ -198,14 +199,14 @@ fn a_guess_that_the_evidence_contradicts_is_never_a_command_to_copy() {
     let world = World::new();
     let before = filled(&world, "6", 6, &["--chunk", "64K"]);
     zero_superblocks(&world, 6);
-    // One disk is missing, and nobody says so: it is tried, and fits.
+    // One disk is missing and the user does not say so: the search tries that, and it fits.
     let five = ["m4", "m0", "m5", "m3", "m1"];
     let guess = recover(&world, &five, &[]);
     assert_eq!(guess["disks"], serde_json::json!(["m0", "m1", null, "m3", "m4", "m5"]), "{guess}");
     assert_eq!(guess["verdict"], "fits", "{guess}");
     let write = guess["write"].as_str().unwrap();
     assert_eq!(write, "parapet recover m4 m0 m5 m3 m1 --members 6 --write");
-    // Said to be five, it is found out to be none of what five disks can be.
+    // With a forced count of five, no candidate fits.
     let wrong = [&["recover"], &five[..], &["--members", "5"]].concat();
     let told = world.json(&wrong);
     assert_eq!(told["guesses"][0]["verdict"], "contradicted", "{told}");
@@ -215,7 +216,7 @@ fn a_guess_that_the_evidence_contradicts_is_never_a_command_to_copy() {
     assert!(text.contains("nothing fits well") && !text.contains("for good"), "{text}");
     assert!(!text.contains("mdadm"), "{text}");
     world.refused(&[&wrong[..], &["--write", "--yes"]].concat(), 3, "PPT-3006");
-    // The command that was printed does what it says.
+    // The printed command works as described.
     let words: Vec<&str> = write.split(' ').skip(1).collect();
     world.ok(&[&words[..], &["--yes"]].concat());
     let server = world.serve(&[&["recovered"], &five[..]].concat());
@@ -234,7 +235,7 @@ fn a_disk_is_missing_too() {
         assert_eq!(guess["layout"], "left-symmetric", "{guess}");
         assert_eq!(guess["disks"], serde_json::json!(["m0", "m1", null, "m3", "m4"]), "{guess}");
         assert!(guess["mdadm"].as_str().unwrap().ends_with("m0 m1 missing m3 m4"), "{guess}");
-        // Who knows the order says where the gap is, too.
+        // With a known order, the user also names the gap.
         let named = ["--in-order", "m0", "m1", "missing", "m3", "m4"];
         let told = recover(&world, &named, &[]);
         assert_eq!((&told["disks"], &told["alike"]), (&guess["disks"], &0.into()), "{told}");
@@ -246,7 +247,7 @@ fn a_disk_is_missing_too() {
     }
 }
 
-/// Somebody has typed `create` where he meant `assemble`, with another level, chunk and order.
+/// The user ran `create` instead of `assemble`, with another level, chunk size and order.
 #[test]
 fn another_array_was_created_over_it() {
     let world = World::new();
@@ -268,7 +269,7 @@ fn another_array_was_created_over_it() {
     assert!(told.contains("recovered") && !told.contains("oops"), "{told}");
 }
 
-/// What the copies' own commands put back.
+/// Runs the commands in the copies' manifest.
 fn undo(world: &World, folder: &str) {
     let manifest = std::fs::read(format!("{folder}/undo.json")).unwrap();
     let manifest: Value = serde_json::from_slice(&manifest).unwrap();
@@ -320,7 +321,7 @@ fn superblocks_are_written_once_that_is_wanted() {
     }
 }
 
-/// All that a file system says of itself lies on one disk: the others could be in any order.
+/// All file-system signatures are on one disk: the others could be in any order.
 #[test]
 fn several_orders_are_not_chosen_from_by_chance() {
     let world = World::new();
@@ -331,7 +332,7 @@ fn several_orders_are_not_chosen_from_by_chance() {
     assert_ne!(recover(&world, &disks, &[])["alike"], 0);
     let write = ["--write", "--yes"];
     let told = world.refused(&[&["recover"], &disks[..], &write].concat(), 3, "PPT-3006");
-    // So little is there that another layout explains it, too.
+    // With so little evidence, another layout fits as well.
     assert!(told.contains("--choose"), "{told}");
     let chosen = ["recover", "--choose", "1"];
     let told = world.refused(&[&chosen, &disks[..], &write].concat(), 3, "PPT-3006");
@@ -345,7 +346,7 @@ fn several_orders_are_not_chosen_from_by_chance() {
     assert_eq!(server.terminate(), 0);
 }
 
-/// Each disk has a table of partitions of its own: that is not the beginning of the array.
+/// Each disk has its own partition table, which is not the start of the array.
 #[test]
 fn partition_tables_on_every_disk_do_not_lead_astray() {
     let world = World::new();
@@ -368,11 +369,11 @@ fn what_cannot_be_written_is_refused() {
     assert!(told.contains("--write"), "{told}");
     let members = ["m0", "m1", "m2"].map(String::from);
     let lost = bytes(&world, &members);
-    // Nothing stands for what was on a disk that is missing.
+    // The content of a missing disk cannot be checked.
     let missing = ["recover", "m0", "m1", "--members", "3", "--level", "0", "--write", "--yes"];
     let told = world.refused(&missing, 3, "PPT-3007");
     assert!(told.contains("slot 2 of 3 is missing"), "{told}");
-    // In an image, at the beginning of a partition that is found.
+    // In an image, at the start of a partition that is found.
     for member in &members {
         let name = format!("{member}.img");
         let content = [vec![0; 1 << 20], std::fs::read(world.path(member)).unwrap()].concat();

@@ -1,5 +1,5 @@
-//! Servers that look for the members of their array in a folder that they share with others: what
-//! they take, what they leave alone, and what they say of disks that they cannot have.
+//! Servers that scan a shared folder for the members of their array. The tests check the disks that
+//! they take and leave alone, and the reports about unavailable disks.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use crate::world::{Ran, World, not_tried};
 
-/// Enough for a lock that is held a moment too long to be met.
+/// Enough rounds to observe a lock held too long.
 const ROUNDS: usize = 20;
 
-/// Two arrays of three members each: `one` of `one0` …, `two` of `two0` ….
+/// Creates two arrays of three members each: `one` of `one0` …, `two` of `two0` ….
 fn pair(world: &World) {
     for name in ["one", "two"] {
         let members: Vec<String> = (0..3).map(|index| format!("{name}{index}")).collect();
@@ -22,13 +22,13 @@ fn pair(world: &World) {
     }
 }
 
-/// A command that says in JSON what became of it.
+/// Starts a command that reports its result in JSON.
 fn begin(world: &World, arguments: &[&str]) -> Child {
     let mut command = world.command(&[arguments, &["--json"]].concat());
     command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// The first that it says.
+/// Returns its first report.
 fn said(child: &mut Child) -> Value {
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
@@ -76,7 +76,7 @@ fn a_degraded_array_is_searched_for_without_touching_the_others() {
     }
 }
 
-/// One of two servers comes up, the other one says who has the members.
+/// Checks that one of two servers starts, and the other one reports the user of the members.
 fn one_wins(mut both: [Child; 2], round: usize) {
     let answers = [0, 1].map(|index| said(&mut both[index]));
     let winner = usize::from(!answers[0]["error"].is_null());
@@ -120,7 +120,7 @@ fn a_copy_beside_a_served_array_is_told_of_who_has_the_others() {
     let world = World::new();
     pair(&world);
     let server = world.serve(&["one", "--scan", "."]);
-    // It sorts before the members: it could be had.
+    // It sorts before the members and can be opened.
     std::fs::copy(world.path("one1"), world.path("copy")).unwrap();
     let message = world.refused(&["serve", "one", "--scan", "."], 3, "PPT-3003");
     assert!(message.contains(&format!("process {}", server.pid())), "{message}");
@@ -137,7 +137,7 @@ fn where_nothing_is_found_it_is_said_where_it_was_looked_for() {
         let message = world.refused(&[verb, "--scan", "empty"], 5, "PPT-5001");
         assert!(message.contains("empty (folders below are not searched)"), "{message}");
         assert!(!message.contains("create"), "{message}");
-        // The same with a name, by a scan and by members that are named.
+        // The same with a name, by a scan and with named members.
         let message = world.refused(&[verb, "three", "--scan", "."], 5, "PPT-5001");
         assert!(message.contains("arrays there: one, two"), "{message}");
         let message = world.refused(&[verb, "three", "one0", "one1"], 5, "PPT-5001");
@@ -149,7 +149,7 @@ fn is_root() -> bool {
     std::fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// The program as a user who owns nothing but what is given to everybody.
+/// Runs the program as a user without privileges or own files.
 fn as_nobody(world: &World, arguments: &[&str]) -> Ran {
     let command = world.command(arguments);
     let mut words = vec!["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env"];
@@ -178,10 +178,10 @@ fn a_member_that_may_not_be_opened_is_named_with_its_slot_and_the_reason() {
         assert_eq!(ran.code, 3, "{ran:?}");
         assert!(ran.err.contains(told), "{ran:?}");
     };
-    // It can be read, and so its slot is known; or it cannot be.
+    // A readable member reports its slot; an unreadable one cannot.
     check("0444", "slot 2: ./one2: not permitted: Permission denied");
     check("0400", "not examined: ./one2: not permitted: Permission denied");
-    // None of them can be written.
+    // No member is writable.
     world.tool("coreutils", &["chmod", "0444", "one0", "one1", "one2"]);
     let ran = as_nobody(&world, &["serve", "one", "--scan", "."]);
     assert!(ran.err.contains("no member can be opened; slot 0: ./one0"), "{ran:?}");
@@ -225,8 +225,8 @@ fn an_array_is_found_by_its_name_with_the_host_and_without() {
     world.json(&["assemble", uuid, "--scan", ".", "--dry-run"]);
 }
 
-/// Renames an array of three members, as another host would have called it: name and checksum of
-/// each superblock (version 1.2).
+/// Renames an array of three members to another host's name: changes name and checksum of each
+/// superblock (version 1.2).
 fn rename(world: &World, array: &str, name: &str) {
     for index in 0..3 {
         let path = world.path(&format!("{array}{index}"));
@@ -248,7 +248,7 @@ fn rename(world: &World, array: &str, name: &str) {
     }
 }
 
-/// Arrays that nobody serves are found by their disks.
+/// `list` finds unserved arrays by their disks.
 #[test]
 fn a_scan_lists_what_is_not_served() {
     let world = World::new();

@@ -1,12 +1,12 @@
-//! Holds everything that the program says in JSON to the schema it prints.
+//! Checks all JSON output of the program against its schemas.
 //!
-//! As much of JSON Schema as the program's schemas use; anything else is an error.
+//! Implements the subset of JSON Schema that the schemas use; anything else is an error.
 
 use std::sync::OnceLock;
 
 use serde_json::Value;
 
-/// Panics unless `answer` is what its schema says.
+/// Panics unless `answer` matches its schema.
 pub fn check(answer: &Value) {
     static SCHEMAS: OnceLock<Value> = OnceLock::new();
     let schemas = SCHEMAS.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Ways to serve: several arrays, several addresses, standard input, systemd's sockets, read-only;
-//! and clients that behave badly.
+//! Modes of a server: several arrays, several addresses, standard input, systemd's sockets,
+//! read-only; and misbehaving clients.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ fn several_arrays_from_one_process_found_by_looking() {
     assert_eq!(server.ready["arrays"].as_array().unwrap().len(), 2, "{}", world.log());
     let listed = world.tool("libnbd-bin", &["nbdinfo", "--list", "--json", &world.uri()]);
     assert!(listed.contains("\"tank\"") && listed.contains("\"pond\""), "{listed}");
-    // Each has a socket at the usual place.
+    // Each server has a socket at the default place.
     let list = world.json(&["list"]);
     let names: Vec<&str> =
         list["arrays"].as_array().unwrap().iter().map(|a| a["name"].as_str().unwrap()).collect();
@@ -29,7 +29,7 @@ fn several_arrays_from_one_process_found_by_looking() {
     assert_eq!(world.json(&["list"])["arrays"].as_array().unwrap().len(), 1);
     assert_eq!(world.json(&["status"])["name"], "tank", "the only one left");
     world.qemu_io(&["write -P 1 0 1M", "read -P 1 0 1M"]);
-    // What was stopped is free to be served by somebody else.
+    // After a stop, another server can serve the array.
     let pond = ["serve", "pond", "p0", "p1", "p2", "--control", "unix:pond.sock", "--json"];
     let other = world.start(&pond);
     assert_eq!(other.ready["arrays"][0]["name"], "pond");
@@ -71,7 +71,7 @@ fn a_client_on_standard_input_and_output() {
         bytes
     };
     assert_eq!(take(18), b"NBDMAGICIHAVEOPT\0\x03");
-    // No zeroes; EXPORT_NAME "tank": size and flags come back.
+    // Send flags 3 (no zeroes), then EXPORT_NAME "tank": size and flags come back.
     to.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x04tank").unwrap();
     assert_eq!(take(10)[..8], (13_u64 << 20).to_be_bytes());
     let mut request = |kind: u8, offset: u64, length: u32, data: &[u8]| {
@@ -108,7 +108,7 @@ fn systemd_hands_over_sockets_and_is_told_when_all_is_ready() {
     world.create("1", 2, &[]);
     let notified = UnixDatagram::bind(world.path("notify")).unwrap();
     let listener = std::os::unix::net::UnixListener::bind(world.path("given.sock")).unwrap();
-    // The shell puts the socket at descriptor 3 and keeps its own process number for the program.
+    // The shell passes the socket as descriptor 3 and execs the program under its own process id.
     let program = env!("CARGO_BIN_EXE_parapet");
     let script = format!(
         "exec 3<&0 </dev/null; export LISTEN_PID=$$ LISTEN_FDS=1; exec {program} serve tank m0 m1 \
@@ -218,24 +218,24 @@ fn members_missing_stale_or_foreign_are_named() {
     fn serve<'a>(members: &[&'a str]) -> Vec<&'a str> {
         [&["serve", "tank"], members, &["--control", "unix:c.sock"]].concat()
     }
-    // One is missing: only if told to, since it was there at the last use.
+    // With one member missing that was present at the last use, the start needs a flag.
     let message = world.refused(&serve(&["m0", "m1"]), 3, "PPT-3005");
     assert!(message.contains("--degraded") || message.contains("degraded"), "{message}");
     let server = world.serve(&["tank", "m0", "m1", "gone", "--degraded"]);
     assert_eq!(server.ready["arrays"][0]["state"], "critical");
     world.qemu_io(&["write -P 7 0 1M"]);
     assert_eq!(server.terminate(), 0);
-    // Two are missing: never.
+    // With two members missing, it never starts.
     let ran = world.run(&[&serve(&["m0"])[..], &["--degraded"]].concat());
     assert!([1, 3].contains(&ran.code), "{ran:?}");
-    // The one that was away is stale now, and said to be.
+    // The missing member is now stale, and the server reports it.
     let server = world.serve(&["tank", "m0", "m1", "m2", "--degraded"]);
     assert_eq!(server.ready["arrays"][0]["slots"][2]["state"], "missing", "{}", world.log());
     assert!(world.log().contains("m2 is stale"), "{}", world.log());
     world.order(&["re-add", "tank", "m2"]);
     assert_eq!(world.settle()["state"], "healthy");
     assert_eq!(server.terminate(), 0);
-    // Members of another array, named by mistake.
+    // The user names members of another array by mistake.
     let ran = world.run(&serve(&["p0", "p1"]));
     assert_eq!(ran.code, 5, "{ran:?}");
     world.refused(&serve(&["m0", "m1", "./m1"]), 3, "PPT-3004");
@@ -270,7 +270,7 @@ fn clients_that_stall_vanish_or_talk_nonsense_disturb_nobody() {
     vanishing.write_all(&[0, 0, 0, 3, b'I', b'H', b'A', b'V']).unwrap();
     drop(vanishing);
     world.qemu_io(&["write -P 3 0 1M", "read -P 3 0 1M"]);
-    // Past the end, over the limit, of no length, not in blocks.
+    // Beyond the end, over the limit, of zero length, unaligned.
     let uri = world.uri();
     for command in ["read 28M 1M", "write 28M 4k", "read 29360127 2"] {
         let words = ["qemu-io", "-f", "raw", "-c", command, &uri];

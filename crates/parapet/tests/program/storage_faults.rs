@@ -1,5 +1,5 @@
-//! Faults of the storage under load: file systems that fill up, files that are cut or deleted while
-//! clients write, and what people see of it.
+//! Storage faults under load: full file systems, files truncated or deleted during writes, and the
+//! reports to the user.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use crate::world::{World, not_tried, pattern, until};
 
-/// A file system in memory of one test's own.
+/// A file system in memory, private to one test.
 struct Mount(PathBuf);
 
 impl Mount {
-    /// None where this user may not mount.
+    /// None if this user may not mount.
     fn new(world: &World, name: &str, bytes: u64) -> Option<Mount> {
         let place = world.path(name);
         std::fs::create_dir(&place).unwrap();
@@ -28,7 +28,7 @@ impl Mount {
         None
     }
 
-    /// Takes all the space that is left.
+    /// Fills the remaining space.
     fn fill(&self) {
         let mut file = std::fs::File::create(self.0.join("ballast")).unwrap();
         let block = vec![1; 1 << 16];
@@ -46,7 +46,7 @@ impl Drop for Mount {
     }
 }
 
-/// Makes an array of sparse files, all in the folder but for the first, which is here.
+/// Creates an array of sparse files, all in the mount except the first.
 fn sparse(world: &World, level: &str, members: &[&str]) {
     for member in members {
         world.file(member, 16 << 20);
@@ -55,7 +55,7 @@ fn sparse(world: &World, level: &str, members: &[&str]) {
     world.ok(&[&start[..], members].concat());
 }
 
-/// The first 8 MiB, written and flushed.
+/// Writes and flushes the first 8 MiB.
 fn precious(world: &World) -> Vec<u8> {
     let data = pattern(8 << 20, 21);
     std::fs::write(world.path("data"), &data).unwrap();
@@ -63,7 +63,7 @@ fn precious(world: &World) -> Vec<u8> {
     data
 }
 
-/// The state of a slot.
+/// Returns the state of a slot.
 fn slot(array: &Value, slot: usize) -> &str {
     array["slots"][slot]["state"].as_str().unwrap()
 }
@@ -90,7 +90,7 @@ fn a_full_file_system_costs_the_member_on_it_and_nothing_else() {
     let health = world.run(&["health", "tank", "--control", "control.sock"]);
     assert_eq!(health.code, 2, "{health:?}");
     assert!(health.out.contains("no space left"), "{health:?}");
-    // Once there is room it comes back, and the rest is written to it.
+    // Once there is space, the member returns, and the rest is written to it.
     mount.relieve();
     world.nbdcopy("data", &world.uri());
     world.order(&["re-add", "tank", "small/m0"]);
@@ -128,11 +128,11 @@ fn where_all_members_run_out_of_space_writes_fail_and_reads_go_on() {
     let again = world.try_tool("qemu-utils", &["qemu-io", "-f", "raw", "-c", "write 0 4k", &uri]);
     assert!(again.code != 0 || again.out.contains("failed"), "{again:?}");
     assert_eq!(server.terminate(), 0, "{}", world.log());
-    // Started without room, it is read as before.
+    // A start without space works; reads return the same data.
     let server = world.serve(&[&["tank"], &members[..]].concat());
     assert!(world.content()[..data.len()] == data, "{}", world.log());
     assert_eq!(server.terminate(), 0, "{}", world.log());
-    // Room is made, the array is started, and all is as it was where nobody wrote.
+    // With free space, the array starts, and all data outside the new writes is unchanged.
     mount.relieve();
     let server = world.serve(&[&["tank"], &members[..]].concat());
     precious(&world);
@@ -154,7 +154,7 @@ fn a_file_that_is_cut_under_load_is_lost_and_no_client_notices() {
         assert!(array["faulty"][0]["trouble"].as_str().is_some_and(|why| !why.is_empty()));
         assert!(world.content()[..data.len()] == data, "{level}");
         assert_eq!(server.terminate(), 0, "{}", world.log());
-        // Nor is it believed afterwards.
+        // Later starts do not trust the member either.
         let names: Vec<&str> = members.iter().map(String::as_str).collect();
         let server = world.serve(&[&["tank", "--degraded"], &names[..]].concat());
         assert_eq!(slot(&server.ready["arrays"][0], 1), "missing", "{}", world.log());
@@ -184,7 +184,7 @@ fn a_file_that_is_deleted_under_load_serves_on_and_is_told_of() {
     let health = world.run(&["health", "tank", "--control", "control.sock"]);
     assert_eq!((health.code, health.out.contains("deleted")), (1, true), "{health:?}");
     until(|| world.log().contains("its file was deleted"));
-    // Its bytes are worth something: they make good the loss of another one.
+    // Its bytes are still useful: they compensate the loss of another member.
     world.file("new", 16 << 20);
     world.order(&["replace", "tank", "1", "new"]);
     let array = world.settle();
@@ -222,7 +222,7 @@ fn a_deleted_file_is_off_the_record_when_the_server_stops() {
     let data = precious(&world);
     std::fs::remove_file(world.path("m0")).unwrap();
     assert_eq!(server.terminate(), 0, "{}", world.log());
-    // Nobody is asked whether the array may start without it.
+    // The array starts without it, and needs no flag.
     let server = world.serve(&["tank", "--scan", "."]);
     assert_eq!(slot(&server.ready["arrays"][0], 0), "missing");
     assert!(world.content()[..data.len()] == data);
@@ -250,7 +250,7 @@ fn after_a_kill_under_load_only_the_dirty_regions_are_resynced() {
     let server = world.serve_members(&members);
     let data = precious(&world);
     until(|| world.order(&["status", "tank"])["dirty"] == false);
-    // The bits of what was flushed long ago are cleared by and by.
+    // The server clears the bits of flushed data after a while.
     let dirty = || {
         let disks = world.json(&["examine", "m0"]);
         disks["disks"][0]["superblocks"][0]["dirty_bits"].as_u64().unwrap()
@@ -271,7 +271,7 @@ fn after_a_kill_under_load_only_the_dirty_regions_are_resynced() {
     load.kill().unwrap();
     load.wait().unwrap();
     let bits = dirty();
-    // Parity that nobody was writing is spoilt: whoever resyncs all of it would mend that.
+    // Corrupt parity outside the new writes: a full resync would repair it.
     let examined = world.json(&["examine", "m3"]);
     let start = examined["disks"][0]["superblocks"][0]["data_offset"].as_u64().unwrap() as usize;
     let mut bytes = std::fs::read(world.path("m3")).unwrap();
@@ -294,8 +294,8 @@ fn after_a_kill_under_load_only_the_dirty_regions_are_resynced() {
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
 
-/// Bytes of a file were cut off and are zeros now: neither what is open still, nor the file opened
-/// anew, nor a restart takes it back as it is; what the refusals advise works.
+/// A file was truncated and extended with zeros. Neither the open file, nor a reopened one, nor a
+/// restart accepts it as it is; the remedies in the errors work.
 #[test]
 fn a_file_that_was_cut_and_is_long_again_is_rebuilt_in_full() {
     let world = World::new();
@@ -323,7 +323,7 @@ fn a_file_that_was_cut_and_is_long_again_is_rebuilt_in_full() {
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
 
-/// A client makes the file as long as before with its next write, before anybody looks at its size.
+/// A client's next write restores the file's length before the server checks its size.
 #[test]
 fn a_cut_that_a_write_hides_is_noticed_by_that_write() {
     for (level, count, chunk) in [("1", 2, &[][..]), ("5", 3, &["--chunk", "16K"])] {
@@ -348,7 +348,7 @@ fn a_cut_that_a_write_hides_is_noticed_by_that_write() {
     }
 }
 
-/// A loop device on a member's file has another identity, and the same bytes.
+/// A loop device on a member's file has another identity, but the same bytes.
 #[test]
 fn a_loop_device_on_a_member_is_no_other_disk() {
     let world = World::new();

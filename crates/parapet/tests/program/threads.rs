@@ -4,7 +4,7 @@ use crate::world::{World, pattern};
 
 const REGION: usize = 64 << 20;
 
-/// A RAID 6 of so many regions that each of three threads owns some.
+/// Creates a RAID 6 with enough regions that each of three threads owns some.
 fn wide_array(world: &World) -> Vec<String> {
     let members: Vec<String> = (0..5).map(|index| format!("m{index}")).collect();
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
@@ -18,7 +18,7 @@ fn serve(world: &World, members: &[String], threads: &str) -> crate::world::Serv
     world.serve(&[&["tank", "--threads", threads], &names[..]].concat())
 }
 
-/// Bytes that each thread of a process has written to files.
+/// Returns the bytes that each thread of a process has written to files.
 fn written_by_thread(pid: u32) -> Vec<(String, u64)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let each = tasks.map(|task| {
@@ -52,7 +52,7 @@ fn every_thread_writes_its_regions_whichever_thread_a_client_is_on() {
         assert!(*written >= REGION as u64, "{name} has written {written} bytes: {threads:?}");
     }
     assert_eq!(server.terminate(), 0, "{}", world.log());
-    // One thread finds what three have written.
+    // One thread reads data that three threads wrote.
     let server = world.serve_members(&members);
     assert_eq!(server.ready["arrays"][0]["state"], "healthy");
     assert!(world.content() == data);
@@ -81,7 +81,7 @@ fn members_are_lost_and_rebuilt_under_load_on_three_threads() {
     assert_eq!(array["state"], "healthy", "{array}");
     assert!(world.content() == data);
     world.fio("0", "150M", 1);
-    // Back comes one that failed: what it missed is copied, by the threads that own it.
+    // Re-add a failed member: the threads that own its changed regions copy them.
     world.order(&["fail", "tank", "2"]);
     world.fio("0", "150M", 1);
     world.order(&["re-add", "tank", "m2"]);
@@ -122,7 +122,7 @@ fn a_server_of_three_threads_that_is_killed_keeps_what_was_flushed() {
     let server = serve(&world, &members, "3");
     let data = pattern(200 << 20, 6);
     std::fs::write(world.path("data"), &data).unwrap();
-    // Ends with a flush on each connection.
+    // nbdcopy ends with a flush on each connection.
     world.nbdcopy("data", &world.uri());
     server.kill();
     let server = serve(&world, &members, "3");

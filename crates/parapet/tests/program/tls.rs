@@ -1,8 +1,8 @@
-//! TLS as libnbd speaks it: required or off, with and without certificates of clients.
+//! TLS with libnbd: required or off, with and without client certificates.
 
 use crate::world::World;
 
-/// A CA, a server's and a client's certificate, in the layout that libnbd looks for.
+/// Creates a CA, a server's and a client's certificate, in the layout that libnbd expects.
 fn certificates(world: &World) {
     let openssl = |words: &str| {
         let words: Vec<&str> = std::iter::once("openssl").chain(words.split(' ')).collect();
@@ -26,7 +26,7 @@ fn certificates(world: &World) {
 
 const SERVER: [&str; 4] = ["--tls-cert", "pki/server-cert.pem", "--tls-key", "pki/server-key.pem"];
 
-/// The URI that asks for TLS, over TCP since certificates name hosts.
+/// Returns the URI for TLS, over TCP since certificates name hosts.
 fn secure_uri(world: &World, server: &crate::world::Server) -> String {
     let addresses = server.ready["nbd"].as_array().unwrap();
     let tcp = addresses.iter().find_map(|address| address.as_str()?.strip_prefix("tcp:")).unwrap();
@@ -39,7 +39,7 @@ fn tls_carries_everything_and_plain_text_is_turned_away() {
     let world = World::new();
     certificates(&world);
     world.create("5", 3, &[]);
-    // Two threads: nbdcopy's four connections are spread over them.
+    // Two threads share nbdcopy's four connections.
     let start = ["tank", "m0", "m1", "m2", "--nbd", "tcp:127.0.0.1:0", "--threads", "2"];
     let server = world.serve(&[&start[..], &SERVER].concat());
     assert_eq!(server.ready["tls"], true);

@@ -1,4 +1,4 @@
-//! The text of the program, held to a copy: a change of it is a decision.
+//! Compares the program's text with a stored copy: every change of it is deliberate.
 
 use crate::world::World;
 

@@ -1,4 +1,4 @@
-//! A folder of one's own, the program, servers that end with their test, and other people's tools.
+//! A private folder, the program, servers that end with their test, and external tools.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::MetadataExt;
@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use serde_json::Value;
 
-/// More than this, and a tool hangs.
+/// Time limit in seconds of an external tool.
 const PATIENCE_S: &str = "60";
 
-/// A folder in memory, if there is such a file system; it goes with the test.
+/// A folder in memory, if such a file system is mounted; removed with the test.
 pub struct World {
     pub folder: PathBuf,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Debug)]
 pub struct Ran {
     pub code: i32,
@@ -39,21 +39,21 @@ impl World {
         self.folder.join(name)
     }
 
-    /// A file of this size, sparse.
+    /// Creates a sparse file of this size.
     pub fn file(&self, name: &str, bytes: u64) -> PathBuf {
         let path = self.path(name);
         std::fs::File::create(&path).unwrap().set_len(bytes).unwrap();
         path
     }
 
-    /// A file with bytes that no other offset has.
+    /// Creates a file with different bytes at every offset.
     pub fn pattern(&self, name: &str, bytes: usize) -> PathBuf {
         let path = self.path(name);
         std::fs::write(&path, pattern(bytes, 7)).unwrap();
         path
     }
 
-    /// The program, in this folder, with nothing of the machine's state.
+    /// Builds a command of the program in this folder, isolated from the machine's state.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_parapet"));
         command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
@@ -69,14 +69,14 @@ impl World {
         ran(self.command(arguments).output().unwrap())
     }
 
-    /// Runs it, and it must succeed; gives standard output.
+    /// Runs it; it must succeed. Returns standard output.
     pub fn ok(&self, arguments: &[&str]) -> String {
         let ran = self.run(arguments);
         assert_eq!(ran.code, 0, "{arguments:?}: {ran:?}");
         ran.out
     }
 
-    /// Runs it with `--json`; gives the data.
+    /// Runs it with `--json`; returns the data.
     pub fn json(&self, arguments: &[&str]) -> Value {
         let out = self.ok(&[arguments, &["--json"]].concat());
         let value: Value = serde_json::from_str(&out).unwrap();
@@ -84,7 +84,7 @@ impl World {
         value["data"].clone()
     }
 
-    /// Runs it, and it must fail with this status and id, in JSON as in text; gives the message.
+    /// Runs it; it must fail with this status and id, in JSON as in text. Returns the message.
     pub fn refused(&self, arguments: &[&str], code: i32, id: &str) -> String {
         let ran = self.run(&[arguments, &["--json"]].concat());
         assert_eq!(ran.code, code, "{arguments:?}: {ran:?}");
@@ -97,7 +97,7 @@ impl World {
         format!("{} {}", error["message"].as_str().unwrap(), error["action"].as_str().unwrap())
     }
 
-    /// Makes an array called `tank` of new files `m0`, `m1` … of 16 MiB; gives their names.
+    /// Creates an array `tank` of new files `m0`, `m1` … of 16 MiB; returns their names.
     pub fn create(&self, level: &str, members: usize, more: &[&str]) -> Vec<String> {
         let members: Vec<String> = (0..members).map(|index| format!("m{index}")).collect();
         let names: Vec<&str> = members.iter().map(String::as_str).collect();
@@ -106,7 +106,7 @@ impl World {
         members
     }
 
-    /// Serves what `arguments` name, over NBD and control sockets in the folder.
+    /// Serves with these `arguments`, over NBD and control sockets in the folder.
     pub fn serve(&self, arguments: &[&str]) -> Server {
         let (nbd, control) = (self.path("nbd.sock"), self.path("control.sock"));
         let (nbd, control) =
@@ -115,7 +115,7 @@ impl World {
         self.start(&[&["serve"], arguments, &flags].concat())
     }
 
-    /// As [`World::serve_members`], by a command that ends with that of the server.
+    /// As [`World::serve_members`], under a wrapper command that ends with the server.
     pub fn serve_under(&self, wrapper: &[&str], members: &[String]) -> Server {
         let members: Vec<&str> = members.iter().map(String::as_str).collect();
         let flags = ["--nbd", "unix:nbd.sock", "--control", "unix:control.sock", "--json", "-v"];
@@ -133,7 +133,7 @@ impl World {
         self.launch(wrapped)
     }
 
-    /// Starts a server that says in JSON when it is ready.
+    /// Starts a server and waits until it reports in JSON that it is ready.
     pub fn start(&self, arguments: &[&str]) -> Server {
         self.launch(self.command(arguments))
     }
@@ -158,7 +158,7 @@ impl World {
         std::fs::read_to_string(self.path("log")).unwrap_or_default()
     }
 
-    /// Serves all members named.
+    /// Serves all named members.
     pub fn serve_members(&self, members: &[String]) -> Server {
         let names: Vec<&str> = members.iter().map(String::as_str).collect();
         self.serve(&[&["tank"], &names[..]].concat())
@@ -168,30 +168,30 @@ impl World {
         format!("nbd+unix:///tank?socket={}", self.path("nbd.sock").display())
     }
 
-    /// A control command; it must succeed. Gives the JSON data.
+    /// Runs a control command; it must succeed. Returns the JSON data.
     pub fn order(&self, arguments: &[&str]) -> Value {
         let control = format!("--control=unix:{}", self.path("control.sock").display());
         self.json(&[arguments, &[&control]].concat())
     }
 
-    /// A control command that must be refused.
+    /// Runs a control command that must be refused.
     pub fn order_refused(&self, arguments: &[&str], code: i32, id: &str) -> String {
         let control = format!("--control=unix:{}", self.path("control.sock").display());
         self.refused(&[arguments, &[&control]].concat(), code, id)
     }
 
-    /// Waits until the array is whole and nothing is being done.
+    /// Waits until the array is healthy and no job runs.
     pub fn settle(&self) -> Value {
         self.order(&["wait", "tank", "--for", "whole", "--timeout", PATIENCE_S, "--quiet"]);
         self.order(&["wait", "tank", "--timeout", PATIENCE_S, "--quiet"])["array"].clone()
     }
 
-    /// Waits until nothing is being done, whether the array is whole or not.
+    /// Waits until no job runs, whether the array is healthy or not.
     pub fn settle_idle(&self) -> Value {
         self.order(&["wait", "tank", "--timeout", PATIENCE_S, "--quiet"])["array"].clone()
     }
 
-    /// Somebody else's program; it must succeed.
+    /// Runs an external program; it must succeed.
     pub fn tool(&self, package: &str, words: &[&str]) -> String {
         let ran = self.try_tool(package, words);
         assert_eq!(ran.code, 0, "{words:?}: {ran:?}\n{}", self.log());
@@ -210,7 +210,7 @@ impl World {
         self.tool("libnbd-bin", &["nbdcopy", "--flush", from, to]);
     }
 
-    /// qemu-io with these commands; each must succeed.
+    /// Runs qemu-io with these commands; each must succeed.
     pub fn qemu_io(&self, commands: &[&str]) -> String {
         let uri = self.uri();
         let mut words = vec!["qemu-io", "-f", "raw"];
@@ -221,8 +221,8 @@ impl World {
         out
     }
 
-    /// Random writes of all sizes into this part of the array (as fio takes sizes), so many times;
-    /// what was written is read back.
+    /// Runs random writes of all sizes in this part of the array (in fio's units) `loops`
+    /// times, and verifies them.
     pub fn fio(&self, offset: &str, size: &str, loops: u32) {
         let fixed = "fio --name=t --ioengine=nbd --rw=randwrite --bsrange=512-128k \
                      --blockalign=512 --iodepth=16 --verify=crc32c --do_verify=1 \
@@ -238,8 +238,8 @@ impl World {
         self.tool("fio", &words);
     }
 
-    /// Does this while fio writes and verifies from byte 8 MiB to 12 MiB; fio sees no error.
-    /// `array` is one whose state tells that it is being written.
+    /// Runs this while fio writes and verifies from byte 8 MiB to 12 MiB; fio must see no error.
+    /// The state of `array` shows that writes have begun.
     pub fn under_load(&self, array: &str, meanwhile: impl FnOnce()) {
         let enough = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -248,14 +248,14 @@ impl World {
                     self.fio("8M", "4M", 6);
                 }
             });
-            // Should anything fail here, the load ends all the same.
+            // End the load even if a step here fails.
             let _end = Raise(&enough);
             until(|| load.is_finished() || self.order(&["status", array])["dirty"] == true);
             meanwhile();
         });
     }
 
-    /// What the array holds.
+    /// Reads the content of the array.
     pub fn content(&self) -> Vec<u8> {
         let _ = std::fs::remove_file(self.path("content"));
         self.nbdcopy(&self.uri(), "content");
@@ -271,7 +271,7 @@ impl Drop for World {
     }
 }
 
-/// Raises a flag when it goes.
+/// Raises a flag when dropped.
 struct Raise<'a>(&'a AtomicBool);
 
 impl Drop for Raise<'_> {
@@ -293,20 +293,20 @@ impl Server {
         assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
     }
 
-    /// Asks it to stop, and gives its exit status.
+    /// Sends a stop signal, and returns its exit status.
     pub fn terminate(self) -> i32 {
         self.signal("TERM");
         self.wait()
     }
 
-    /// Waits for its end, and gives its exit status.
+    /// Waits for its end, and returns its exit status.
     pub fn wait(mut self) -> i32 {
         let mut rest = String::new();
         self.out.read_to_string(&mut rest).unwrap();
         self.child.wait().unwrap().code().unwrap_or(-1)
     }
 
-    /// Ends it without a warning, as a power cut of this process.
+    /// Kills it without a warning, like a power failure of this process.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -333,14 +333,14 @@ fn ran(output: Output) -> Ran {
     }
 }
 
-/// Bytes that differ everywhere, and with the seed.
+/// Returns bytes that differ by offset and by seed.
 pub fn pattern(bytes: usize, seed: u64) -> Vec<u8> {
     let word = |index: u64| (index + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15 ^ seed << 17);
     (0..bytes as u64).map(|index| (word(index / 8) >> (8 * (index % 8))) as u8).collect()
 }
 
-/// Says that a test does something that only root may, past the runner, which keeps to itself what
-/// passing tests print. Panics if this is root.
+/// Reports that a test needs root, past the test runner, which hides the output of passing tests.
+/// Panics if this is root.
 pub fn not_tried(what: &str) {
     let is_root = std::fs::metadata("/proc/self").unwrap().uid() == 0;
     assert!(!is_root, "root cannot do this: {what}");
@@ -348,7 +348,7 @@ pub fn not_tried(what: &str) {
     let _ = writeln!(std::io::stderr(), "NOT TRIED: {test} {what}; run it as root");
 }
 
-/// Asks again until it is so; the test runner has patience enough.
+/// Polls until the condition holds; the test runner enforces the timeout.
 pub fn until(mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         std::thread::yield_now();

@@ -1,6 +1,6 @@
-//! Which consistency policy a new array gets, and the bitmap that goes with it.
+//! Chooses the consistency policy of a new array, and its bitmap.
 //!
-//! Owns the table of what goes together:
+//! Owns the table of valid combinations:
 //!
 //! ```text
 //!              linear, 0   1, 10      4, 6, 3.5   5          bitmap
@@ -18,13 +18,13 @@ use super::Bitmap;
 use crate::api::Consistency;
 use crate::failure::{Failure, Id, Result};
 
-/// What a new array gets.
+/// The choice for a new array.
 pub(super) type Choice = (Option<Consistency>, Option<BitmapChunk>);
 
-/// Chooses from what was asked for.
+/// Chooses from the user's flags.
 ///
 /// # Errors
-/// What makes no sense together, and why.
+/// If the flags contradict each other; the error gives the reason.
 pub(super) fn choose(
     level: Level,
     asked: Option<Consistency>,

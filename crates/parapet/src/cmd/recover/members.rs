@@ -1,4 +1,4 @@
-//! The disks of a guess with its superblocks over them, in memory: an array that can be started.
+//! The disks of a candidate with its superblocks as overlays in memory, ready to start the array.
 //!
 //! Never writes to a disk.
 
@@ -19,23 +19,23 @@ use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Failure, Id, Result};
 use crate::overlay::Overlay;
 
-/// A superblock of version 1.2 lies so far behind the beginning.
+/// Distance of a version 1.2 superblock from the start of the disk.
 const INNER: u64 = 4096;
 
-/// A disk, and over it the superblock that it has under a guess.
+/// A disk, and the overlay with its superblock under a candidate.
 pub(super) struct Member {
     pub(super) disk: Opened,
     pub(super) slot: usize,
-    /// The superblocks that are on it, and not any more.
+    /// The superblocks on the disk that the overlay hides.
     pub(super) replaces: Vec<SignatureView>,
-    /// Why nothing is to be written to it.
+    /// Why nothing may be written to it.
     pub(super) objection: Option<String>,
     over: Rc<Overlay>,
 }
 
 impl Member {
-    /// The disk with this superblock over it, and over what others there were, zeros; the array's
-    /// data begins at byte `data`.
+    /// Overlays the disk with this superblock, and other superblocks with zeros. The array's data
+    /// begins at byte `data`.
     async fn new(disk: Opened, (slot, stamp): (usize, &Stamp), data: u64, on: &Spawner) -> Member {
         let over = Rc::new(Overlay::new(Rc::clone(&disk.disk), on));
         let (mut replaces, mut objection) = (Vec::new(), None);
@@ -44,7 +44,7 @@ impl Member {
             Ok(found) => {
                 for other in &found.superblocks {
                     let name = format!("{} superblock", other.format);
-                    // What a member begins with that lies inside this array.
+                    // A superblock at the start of the data belongs to an array inside this one.
                     if (data..=data + INNER).contains(&other.offset) {
                         let at = other.offset;
                         objection =
@@ -54,14 +54,15 @@ impl Member {
                     over.put(other.offset, &[0; 512]);
                 }
             }
-            // What cannot be looked at cannot be taken for a superblock either: for reading.
+            // An unreadable place only prevents writing: a read-only start finds no superblock
+            // there.
             Err(error) => objection = Some(format!("{path}: {error}")),
         }
         over.put(stamp.offset, &stamp.bytes);
         Member { disk, slot, replaces, objection, over }
     }
 
-    /// It, as the guess says that it was.
+    /// Returns the disk with the overlay of the candidate.
     fn opened(&self) -> Opened {
         Opened {
             path: self.disk.path.clone(),
@@ -72,7 +73,7 @@ impl Member {
         }
     }
 
-    /// What is to be written, and where, for the guess to be true.
+    /// Returns the bytes to write, and their offsets, to make the candidate permanent.
     ///
     /// # Errors
     /// If the disk cannot be read.
@@ -91,7 +92,7 @@ impl Member {
     }
 }
 
-/// Lays the superblocks of a guess over its disks; in the order of their slots.
+/// Overlays the disks with the superblocks of a candidate, in the order of their slots.
 ///
 /// # Errors
 /// If there is no room for superblocks.
@@ -123,10 +124,10 @@ pub(super) async fn lay(guess: &Guess, disks: Vec<Opened>, on: &Spawner) -> Resu
     Ok(members)
 }
 
-/// Starts it read-only, from what lies over the disks.
+/// Starts the array read-only, from the overlays.
 ///
 /// # Errors
-/// If that is no array: more members are missing than it can lose.
+/// If the array cannot start: more members are missing than the level tolerates.
 pub(super) async fn start(members: &[Member], daemon: &Rc<Daemon>) -> Result<Rc<Served>> {
     let laid: Vec<Opened> = members.iter().map(Member::opened).collect();
     let laid: Vec<&Opened> = laid.iter().collect();

@@ -1,8 +1,8 @@
-//! Makes a guess true: writes its superblocks to the disks.
+//! Writes the superblocks of a candidate to the disks.
 //!
-//! The ladder of `create`: the array is first started from memory, then the plan is shown, then it
-//! is confirmed, then what will be overwritten is copied, and only then something is written.
-//! Invariant: what is written is what was laid over the disks, to the byte.
+//! The steps of `create`: start the array from memory, show the plan, ask for confirmation, copy
+//! the blocks to be overwritten, write. Invariant: the bytes written are exactly those of the
+//! overlay.
 
 use std::rc::Rc;
 
@@ -18,11 +18,11 @@ use crate::flags::Consent;
 use crate::terminal::{Answer, Terminal};
 use crate::{probe, undo};
 
-/// Writes the superblocks that lie over these disks.
+/// Writes the superblocks of the overlays to these disks.
 ///
 /// # Errors
-/// Nothing is written unless all of it was: a partition of an image, an array that does not start,
-/// no consent, a copy that cannot be made; after a disk has failed, what was there is put back.
+/// A partition of an image, an array that does not start, no consent, or a failed copy: then
+/// nothing is written. After a disk failure, the copies are restored.
 pub(super) async fn write(
     guess: &Guess,
     members: &[Member],
@@ -40,7 +40,7 @@ pub(super) async fn write(
         changes.push(Change { member, pieces: member.changes().await? });
     }
     let mut plan = plan(guess, members, daemon).await?;
-    // Until it is written it is another one each time.
+    // Omit the UUID from the plan: it differs in each run until it is written.
     let uuid = plan.uuid.take();
     if consent.dry_run {
         terminal.report(&plan);
@@ -66,10 +66,10 @@ pub(super) async fn write(
     Ok(())
 }
 
-/// What becomes of a disk.
+/// The plan for a disk.
 struct Change<'a> {
     member: &'a Member,
-    /// Offsets, and what is to stand there.
+    /// Offsets, and the bytes to write there.
     pieces: Vec<(u64, Vec<u8>)>,
 }
 
@@ -88,7 +88,7 @@ impl Change<'_> {
     }
 }
 
-/// A copy of what was in one could not be put back by the name of a file.
+/// Refuses partitions of an image: the copies record a file name, which cannot restore them.
 fn refuse_partitions(members: &[Member]) -> Result<()> {
     let Some(member) = members.iter().find(|member| member.disk.file.is_none()) else {
         return Ok(());
@@ -100,7 +100,7 @@ fn refuse_partitions(members: &[Member]) -> Result<()> {
     Err(Failure::new(Id::WrongState, message, action))
 }
 
-/// What will be done, if the array starts.
+/// Describes the plan, if the array starts.
 async fn plan(guess: &Guess, members: &[Member], daemon: &Rc<Daemon>) -> Result<Plan> {
     let served = members::start(members, daemon).await?;
     let redundancy = served.array.status().redundancy_left;

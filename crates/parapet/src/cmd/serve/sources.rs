@@ -1,6 +1,7 @@
-//! Where the members of arrays come from: paths, or a folder to look through.
+//! The sources of members: paths, or a folder to search.
 //!
-//! Opens disks, and sorts what a scan finds by array. Never decides whether an array can start.
+//! Opens disks, and groups those that a scan finds by array. Never decides whether an array can
+//! start.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -24,32 +25,32 @@ use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::places;
 
-/// What the user named.
+/// The sources that the user named.
 pub(crate) struct Sources<'a> {
     /// The array, by name or UUID.
     pub(crate) name: Option<&'a str>,
     /// Its members.
     pub(crate) members: &'a [PathBuf],
-    /// The folder to look through instead.
+    /// The folder to search instead.
     pub(crate) scan: Option<&'a Path>,
 }
 
-/// An array, and the disks that say they are its members.
+/// An array, and the disks with its superblocks.
 struct Group<'a> {
     uuid: String,
     name: String,
-    /// With the host in front, where the superblock has one.
+    /// The name, with the host in front where the superblock has one.
     full_name: String,
     level: String,
     slots: usize,
     disks: Vec<&'a Opened>,
-    /// What each disk is in the array: `slot 3`, `spare`.
+    /// The role of each disk in the array: `slot 3`, `spare`.
     roles: Vec<String>,
 }
 
 impl Group<'_> {
-    /// True if there may be nothing more to find. Spares count, too: a guess, good enough to decide
-    /// what is tried first.
+    /// Returns true if a further search may find nothing more. Spares count, too: this is a guess,
+    /// good enough to decide which array to try first.
     fn is_full(&self) -> bool {
         self.disks.len() >= self.slots
     }
@@ -70,7 +71,7 @@ impl Group<'_> {
 }
 
 impl Sources<'_> {
-    /// A hint with the array's name, where it is known.
+    /// Builds a hint with the array's name, if known.
     fn named(&self, mut failure: Failure) -> Failure {
         if let Some(name) = self.name {
             failure.action = failure.action.replace("NAME", name);
@@ -78,7 +79,7 @@ impl Sources<'_> {
         failure
     }
 
-    /// The paths that lead somewhere, and why the others do not.
+    /// Returns the existing paths, and the errors of the others.
     fn present(&self) -> Result<(Vec<PathBuf>, Vec<Failure>)> {
         if self.members.is_empty() {
             let action = "name its members, or --scan a folder for them";
@@ -97,12 +98,12 @@ impl Sources<'_> {
         Ok((there, why))
     }
 
-    /// Starts the arrays that are wanted, and first those inside them; gives the ones wanted. All
-    /// that are found, if none is named: then those inside others are not among what is given, and
-    /// one that cannot be started is only told of.
+    /// Starts the requested arrays, inner ones first, and returns the requested ones. Without a
+    /// name it starts all arrays found and returns the outermost ones. It only reports those that
+    /// cannot start.
     ///
     /// # Errors
-    /// If one that is named cannot be started, or none can.
+    /// If a named array cannot start, or none can.
     pub(crate) async fn gather(
         &self,
         assembly: &AssemblyFlags,
@@ -127,11 +128,11 @@ impl Sources<'_> {
         let groups = sorted(&all).await;
         self.refuse_foreign(&groups)?;
         let own = groups.iter().find(|group| self.is_wanted(group));
-        // What has all its members, or nothing that might be one besides, is started at once.
+        // An array with all its members, and no further candidates, starts at once.
         if self.scan.is_none() && (own.is_some() || groups.len() < 2)
             || own.is_some_and(|own| own.is_full())
         {
-            // By its identity: one of version 0.90 is called what it does not know itself.
+            // Search by UUID: the name of a version 0.90 array is not in its superblock.
             let name = own.map(|own| own.uuid.as_str()).or(self.name);
             let mut chosen = match (own, self.scan) {
                 (Some(own), Some(_)) => own.disks.clone(),
@@ -146,7 +147,8 @@ impl Sources<'_> {
         digger.outcome(&seen).await
     }
 
-    /// Of disks that were named, none is a member of the array that was named: what they are.
+    /// Explains that no named disk is a member of the named array, and which arrays the disks
+    /// belong to.
     fn stranger(&self, mut why: Failure, groups: &[Group<'_>]) -> Failure {
         let is_known = groups.iter().any(|group| self.name.is_none() || self.is_wanted(group));
         if is_known || why.id != Id::Foreign {
@@ -162,11 +164,11 @@ impl Sources<'_> {
         why
     }
 
-    /// Starts the arrays that are wanted among these disks, as [`Sources::gather`] does after a
-    /// scan; also those inside them.
+    /// Starts the requested arrays on these disks and their inner arrays, as [`Sources::gather`]
+    /// does after a scan.
     ///
     /// # Errors
-    /// If one that is named cannot be started, or none can.
+    /// If a named array cannot start, or none can.
     pub(crate) async fn gather_from(
         &self,
         disks: &[&Opened],
@@ -179,8 +181,8 @@ impl Sources<'_> {
         digger.outcome(&BTreeSet::new()).await
     }
 
-    /// Starts all arrays that are found, those inside others too. Read-only, their disks are not
-    /// held: a process that only looks must not be in its own way afterwards.
+    /// Starts all arrays found, inner ones included. In read-only mode it does not hold their
+    /// disks: the process must be able to open them again afterwards.
     ///
     /// # Errors
     /// If there is none.
@@ -193,7 +195,7 @@ impl Sources<'_> {
         let on = daemon.spawner();
         let Taken { mut disks, left_out, seen } = self.take(assembly.read_only, daemon).await?;
         if assembly.read_only {
-            // Disks that others hold were left out; ours are let go of.
+            // The scan left out disks in use by others; release our own here.
             let paths: Vec<PathBuf> = disks.drain(..).map(|opened| opened.path).collect();
             let opened = paths.iter().map(|path| disks::open_one(path, &LOOK, on));
             disks = opened.collect::<Result<_>>()?;
@@ -207,11 +209,11 @@ impl Sources<'_> {
         }
     }
 
-    /// Starts the arrays that the one that is wanted is made of, but not itself; gives its members
-    /// among these disks, and these arrays.
+    /// Starts the inner arrays of the requested array, but not that array itself. Returns its
+    /// members among these disks, and the inner arrays.
     ///
     /// # Errors
-    /// If it is not found.
+    /// If no such array is found.
     pub(crate) async fn members_of_wanted<'a>(
         &self,
         taken: &'a Taken,
@@ -219,7 +221,7 @@ impl Sources<'_> {
     ) -> Result<(Vec<&'a Opened>, Vec<Opened>)> {
         let all: Vec<&Opened> = taken.disks.iter().collect();
         if self.scan.is_none() {
-            // Disks that were named one by one are all meant.
+            // The user named each of these disks, so all of them count.
             return Ok((all, Vec::new()));
         }
         let groups = sorted(&all).await;
@@ -243,7 +245,7 @@ impl Sources<'_> {
         Ok((files, inner))
     }
 
-    /// Disks that were named one by one all mean something.
+    /// Refuses disks of other arrays: the user named each disk, so each must belong to the array.
     fn refuse_foreign(&self, groups: &[Group<'_>]) -> Result<()> {
         let own = groups.iter().position(|group| self.is_wanted(group));
         let (Some(own), None) = (own, self.scan) else { return Ok(()) };
@@ -268,7 +270,7 @@ impl Sources<'_> {
         self.is_called([&group.name, &group.full_name], &group.uuid)
     }
 
-    /// True if one of these names, or this UUID, was asked for.
+    /// Returns true if the user requested one of these names, or this UUID.
     fn is_called(&self, names: [&str; 2], uuid: &str) -> bool {
         self.name.is_some_and(|wanted| {
             names.contains(&wanted) || Uuid::parse(wanted).is_some_and(|u| u.to_string() == uuid)
@@ -289,7 +291,7 @@ impl Sources<'_> {
         Err(Failure::new(Id::Foreign, message, "say the UUID in place of the name"))
     }
 
-    /// That nothing was found, in a folder where there were members of these arrays.
+    /// Explains that nothing was found, in a folder with members of these arrays.
     fn nothing(&self, seen: &BTreeSet<String>) -> Failure {
         let place = match self.scan {
             Some(folder) => format!(" in {} (folders below are not searched)", folder.display()),
@@ -307,13 +309,13 @@ impl Sources<'_> {
     }
 }
 
-/// The paths of those among these disks that are members of some array.
+/// Returns the paths of those disks that are members of some array.
 pub(crate) async fn members_among(disks: &[&Opened]) -> Vec<PathBuf> {
     let groups = sorted(disks).await;
     groups.iter().flat_map(|group| &group.disks).map(|disk| disk.path.clone()).collect()
 }
 
-/// The arrays whose members lie in this folder, by name. Looks only, at disks in use too.
+/// Returns the arrays with members in this folder, by name. Reads only, including disks in use.
 ///
 /// # Errors
 /// If the folder cannot be read.
@@ -330,13 +332,12 @@ pub(crate) async fn resting(folder: &Path, on: &os::Spawner) -> Result<Vec<Resti
     Ok(found)
 }
 
-/// The members of each array among these disks.
+/// Groups these disks by array.
 async fn sorted<'a>(disks: &[&'a Opened]) -> Vec<Group<'a>> {
     survey_of(disks).await.0
 }
 
-/// The members of each array among these disks; and disks with a damaged superblock, with what is
-/// wrong.
+/// Groups these disks by array; also returns the disks with a damaged superblock, with the cause.
 async fn survey_of<'a>(disks: &[&'a Opened]) -> (Vec<Group<'a>>, Vec<(String, String)>) {
     let Some(any) = disks.first() else { return Default::default() };
     let survey = survey(engine::candidates(disks.iter().copied()), &any.clock).await;
@@ -380,7 +381,7 @@ async fn start(
     Ok(daemon.take_in(served))
 }
 
-/// As [`start`], without a word: for a look at what is inside.
+/// As [`start`], without log lines: for a look at inner arrays.
 async fn start_quietly(
     name: Option<&str>,
     disks: &[&Opened],

@@ -1,12 +1,12 @@
-//! Arrays, and arrays made of them, from the innermost outwards.
+//! Starts nested arrays, from the innermost outwards.
 //!
 //! ```text
 //!    left0 left1 ──▶ left ──┐            a round: sort by array all disks and all arrays that
 //!    right0 right1 ▶ right ─┴▶ tank      were started; start what is new and is complete
 //! ```
 //!
-//! Owns what it has started until it gives it away. Invariant: an array that says it is a member of
-//! another one is never given to anybody who did not name it, whether the other one starts or not.
+//! Owns the started arrays until it returns them. Invariant: an inner array is never returned to a
+//! caller that did not name it, whether the outer array starts or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -27,20 +27,20 @@ pub(super) struct Digger<'a> {
     started: Vec<Rc<Served>>,
     /// By UUID.
     failed: BTreeMap<String, Failed>,
-    /// Arrays that are members of one that was found, started or not.
+    /// Inner arrays of the arrays found, started or not.
     inner: Vec<PathBuf>,
-    /// UUIDs of arrays that have the name that is wanted.
+    /// UUIDs of arrays with the requested name.
     meant: BTreeSet<String>,
-    /// By the path of each array that was started, those of its members.
+    /// The member paths of each started array, by the array's path.
     pub(super) made_of: BTreeMap<PathBuf, Vec<PathBuf>>,
     left_out: &'a [LeftOut],
-    /// True if nobody is to hear of the arrays that are started.
+    /// True if the starts are not to be logged.
     quiet: bool,
 }
 
 /// An array that could not be started.
 struct Failed {
-    /// How many members were there, and why that did not do.
+    /// The number of members present, and the cause of the failure.
     there: usize,
     why: Failure,
 }
@@ -68,13 +68,13 @@ impl<'a> Digger<'a> {
         }
     }
 
-    /// Without notes on the arrays that are started: for a look.
+    /// Turns off the notes about started arrays: for a look.
     pub(super) fn quietly(self) -> Digger<'a> {
         Digger { quiet: true, ..self }
     }
 
-    /// Starts what can be, until the array that is wanted is there. With `spare_it` that one is not
-    /// started: the paths of its members are given.
+    /// Starts arrays until the requested one runs. With `spare_it` it does not start that one, but
+    /// returns the paths of its members.
     pub(super) async fn dig(
         &mut self,
         disks: &[&Opened],
@@ -88,8 +88,8 @@ impl<'a> Digger<'a> {
             let meant = groups.iter().filter(|group| self.sources.is_wanted(group));
             self.meant.extend(meant.map(|group| group.uuid.clone()));
             groups.retain(|group| self.started.iter().all(|known| known.uuid() != group.uuid));
-            // What has all its members goes first, what is wanted last, so that nothing is started
-            // without a member that is still to come up.
+            // Complete arrays go first, the requested one last. So no array starts without a member
+            // that a later round would start.
             groups.sort_by_key(|group| (!group.is_full(), self.sources.is_wanted(group)));
             let mut news = false;
             for group in groups {
@@ -115,10 +115,10 @@ impl<'a> Digger<'a> {
         }
     }
 
-    /// True if it was started.
+    /// Returns true if the array was started.
     async fn try_start(&mut self, group: &Group<'_>) -> bool {
         let uuid = Some(group.uuid.as_str());
-        // Arrays inside the one that is meant stay as they are.
+        // Inner arrays of the requested one stay as they are.
         let wanted = self.sources.is_wanted(group);
         let consistency = self.assembly.consistency.filter(|_| wanted);
         let checksums = self.assembly.checksums.filter(|_| wanted);
@@ -165,13 +165,13 @@ impl<'a> Digger<'a> {
         self.inner.extend(found.cloned());
     }
 
-    /// Arrays that were started and are in no other.
+    /// Returns the started arrays that are in no other array.
     pub(super) fn tops(&self) -> Vec<Rc<Served>> {
         self.started.iter().filter(|served| served.inside().is_none()).cloned().collect()
     }
 
-    /// What there is to give: the array that is wanted, or all that are not inside others.
-    /// In the folder there were members of these arrays.
+    /// Returns the requested array, or all outermost ones. `seen` names the arrays with members in
+    /// the folder.
     pub(super) async fn outcome(mut self, seen: &BTreeSet<String>) -> Result<Vec<Rc<Served>>> {
         let sources = self.sources;
         let keep = |served: &Rc<Served>| match sources.name {
@@ -203,7 +203,7 @@ impl<'a> Digger<'a> {
         Ok(found)
     }
 
-    /// Stops what was started and is neither one of these nor inside one.
+    /// Stops the started arrays that are neither in `keep` nor inside one of those.
     pub(super) async fn release(&mut self, keep: &[Opened]) {
         for top in self.tops() {
             let path = Opened::array(&top.array, self.daemon.spawner()).path;

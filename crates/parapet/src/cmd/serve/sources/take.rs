@@ -7,9 +7,9 @@
 //!    verify the superblocks again, under the locks              a disk that changed is left out
 //! ```
 //!
-//! Invariant: a process that scans never holds a disk of an array that it was not asked for. So any
-//! number of servers can start at once. Two that want the same array take its members in the same
-//! order: the first one gets them all, the other one takes none.
+//! Invariant: a scan never holds a disk of an array that was not requested. So any number of
+//! servers can start at once. Two servers that want the same array take its members in the same
+//! order: the first one gets all, the other one none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -23,25 +23,25 @@ use crate::disks::{self, Opened};
 use crate::engine::{AssemblyFlags, RunFlags};
 use crate::failure::{Failure, Id, Result};
 
-/// Neither writes nor locks: whoever uses the disk does not notice.
+/// Neither writes nor locks: other users of the disk are not affected.
 pub(super) const LOOK: Options =
     Options { direct: os::Direct::Auto, read_only: true, create_bytes: None, lock: false };
 
 /// The disks that a command works with.
 #[derive(Default)]
 pub(crate) struct Taken {
-    /// Open, and held where the command may write.
+    /// Open, and locked if the command may write.
     pub(crate) disks: Vec<Opened>,
-    /// Disks that could not be had.
+    /// Disks that could not be opened or used.
     pub(crate) left_out: Vec<LeftOut>,
-    /// The names of all arrays of which the scan saw a member.
+    /// The names of all arrays with a member in the scan.
     pub(super) seen: BTreeSet<String>,
 }
 
-/// A disk that could not be had.
+/// A disk that could not be opened or used.
 #[derive(Clone, Debug)]
 pub(crate) struct LeftOut {
-    /// The array that it belongs to, and its place there; nothing if it could not be read.
+    /// Its array, and its role there; none if it could not be read.
     member: Option<(String, String)>,
     why: Failure,
 }
@@ -59,7 +59,7 @@ impl LeftOut {
     }
 }
 
-/// What is said of an array that did not start, with the disks that it lacks and why.
+/// Adds the disks that a failed array lacks to the error, with the causes.
 pub(super) fn explain(mut failure: Failure, uuid: &str, left_out: &[LeftOut]) -> Failure {
     let own: Vec<&LeftOut> = left_out.iter().filter(|disk| disk.is_of(uuid)).collect();
     let unknown = left_out.iter().filter(|disk| disk.member.is_none());
@@ -74,27 +74,27 @@ pub(super) fn explain(mut failure: Failure, uuid: &str, left_out: &[LeftOut]) ->
     failure
 }
 
-/// Warns of the disks that an array runs without.
+/// Warns of the disks missing from a started array.
 pub(super) fn warn(array: &str, uuid: &str, left_out: &[LeftOut]) {
     for disk in left_out.iter().filter(|disk| disk.is_of(uuid)) {
         tracing::warn!("{array}: left out: {}", disk.sentence());
     }
 }
 
-/// What to do about these disks, each advice once.
+/// Lists the remedies for these disks, each once.
 fn actions<'a>(disks: impl IntoIterator<Item = &'a LeftOut>) -> String {
     let actions: BTreeSet<&str> =
         disks.into_iter().map(|disk| disk.why.action.as_str()).filter(|a| !a.is_empty()).collect();
     actions.into_iter().collect::<Vec<_>>().join("; ")
 }
 
-/// A member that the look has found.
+/// A member found by the look.
 struct Sighted {
     path: PathBuf,
     role: String,
 }
 
-/// An array that the look has found.
+/// An array found by the look.
 struct Array {
     uuid: String,
     name: String,
@@ -102,11 +102,10 @@ struct Array {
 }
 
 impl Sources<'_> {
-    /// The disks: those named, or the members that a scan has found of the arrays asked for.
+    /// Opens the named disks, or the members that a scan found of the requested arrays.
     ///
-    /// # Errors
-    /// If a disk that was named cannot be opened; if the array asked for is in use, or none of its
-    /// members can be opened. A disk that was named and is not there is only left out.
+    /// If a named disk cannot be opened; if the requested array is in use, or none of its members
+    /// can be opened. A named disk that does not exist is only left out.
     pub(crate) async fn take(&self, read_only: bool, daemon: &Rc<Daemon>) -> Result<Taken> {
         let on = daemon.spawner();
         let Some(folder) = self.scan else { return self.take_named(read_only, on) };
@@ -119,7 +118,7 @@ impl Sources<'_> {
             }
         }
         let arrays = self.needed(&seen, &mut taken, daemon).await?;
-        // Nothing is open when the members are taken.
+        // Close the disks of the look before taking the members.
         drop(seen);
         let mut failures = Vec::new();
         for array in &arrays {
@@ -149,7 +148,7 @@ impl Sources<'_> {
         Ok(Taken { disks, left_out: left_out.collect(), seen: BTreeSet::new() })
     }
 
-    /// An array inside the one that was asked for is in the way: both are named.
+    /// Names both arrays if one inside the requested array is in the way.
     fn named_inside(&self, mut why: Failure, array: &Array) -> Failure {
         let wanted = self.name.unwrap_or_default();
         if !self.is_called([&array.name, &array.name], &array.uuid) && array.uuid != wanted {
@@ -159,7 +158,7 @@ impl Sources<'_> {
         why
     }
 
-    /// The arrays whose members are to be taken.
+    /// Returns the arrays whose members the command takes.
     async fn needed(
         &self,
         seen: &[Opened],
@@ -191,8 +190,8 @@ impl Sources<'_> {
         Ok(arrays(&is_inside))
     }
 
-    /// The paths of all that the array asked for is made of, arrays inside it included: found by
-    /// starting those read-only, on disks that are only looked at.
+    /// Returns the paths of the requested array's members, down to those of inner arrays. To find
+    /// them, it starts the inner arrays read-only on unlocked disks.
     async fn inside(&self, all: &[&Opened], daemon: &Rc<Daemon>) -> Result<BTreeSet<PathBuf>> {
         let (assembly, run) = (
             AssemblyFlags { degraded: true, read_only: true, ..AssemblyFlags::default() },
@@ -206,7 +205,7 @@ impl Sources<'_> {
     }
 }
 
-/// These paths, and those that the arrays among them are made of.
+/// Returns these paths, and those of the members of arrays among them.
 fn closure(from: Vec<PathBuf>, made_of: &BTreeMap<PathBuf, Vec<PathBuf>>) -> BTreeSet<PathBuf> {
     let mut all = BTreeSet::new();
     let mut next = from;
@@ -231,7 +230,7 @@ impl Array {
 /// Takes the members of one array, in the order of their paths.
 ///
 /// # Errors
-/// If a server has a member: then none is taken. If no member can be opened at all.
+/// If a server uses a member: then none is taken. If no member can be opened at all.
 fn take_array(array: &Array, read_only: bool, taken: &mut Taken, on: &Spawner) -> Result<()> {
     let options = Options { read_only, ..Options::default() };
     let (mut disks, mut refused) = (Vec::new(), Vec::new());
@@ -262,8 +261,8 @@ fn take_array(array: &Array, read_only: bool, taken: &mut Taken, on: &Spawner) -
     Ok(())
 }
 
-/// Reads the superblocks again, now that nobody else can write them: a disk that is no longer a
-/// member of the array that it was taken for is let go of.
+/// Reads the superblocks again under the locks. Releases a disk that is no longer a member of the
+/// expected array.
 async fn verify(arrays: &[Array], taken: &mut Taken) {
     let all: Vec<&Opened> = taken.disks.iter().collect();
     let now: BTreeMap<PathBuf, String> = sorted(&all)
