@@ -80,6 +80,7 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.0.kind {
+            ErrorKind::Medium { len: 0, .. } => "I/O error",
             ErrorKind::Medium { offset, len } => {
                 let context = &self.0.context;
                 return write!(f, "{context}: I/O error on {len} bytes at offset {offset}");

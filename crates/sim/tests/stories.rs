@@ -488,10 +488,17 @@ fn the_log_replays_a_torn_row_of_any_width() {
             let start = disk.limits().bytes - geometry.member_bytes(map.data(index));
             let mut old = vec![0; 4096];
             disk.peek(start, &mut old);
-            play.write(index as u64 * geometry.chunk_bytes(), 4096).await;
+            // Bits go to every member, so they are set before this one stops answering.
+            play.write(0, 512).await;
+            disk.set_hung(true);
+            drop(play.send(index as u64 * geometry.chunk_bytes(), 4096));
+            play.until("parity is written", || disk.in_flight() > 0).await;
+            play.world.pause(5000).await;
             let lost = play.disk(map.data(3).index());
             play.node().kill(false);
-            play.stage.oracle.borrow_mut().crash(Caches::Emptied);
+            play.stage.oracle.borrow_mut().crash(Caches::Kept);
+            disk.set_hung(false);
+            play.until("the late write", || disk.in_flight() == 0).await;
             disk.poke(start, &old);
             lost.set_gone(true);
             play.node().assemble(Consent::Degraded).await.expect("the log replays the row");
