@@ -352,8 +352,8 @@ impl Array {
         let in_sync = keeper.configuration().in_sync();
         let whole = in_sync == self.inner.geometry.all_slots();
         if !whole && repair {
-            let what = "the array is degraded: who is wrong could not be told; a check is possible \
-                        where redundancy is left";
+            let what = "the array is degraded, so a repair cannot identify a wrong member; a check \
+                        is possible where redundancy is left";
             return Err(Error::refused(what));
         }
         if !whole && !self.inner.can_compare(in_sync) {

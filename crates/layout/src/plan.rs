@@ -221,7 +221,7 @@ pub struct DataLost {
 
 impl fmt::Display for DataLost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "more members are missing than the level can make good; lost: slots ")?;
+        write!(f, "more members are missing than the level tolerates; lost: slots ")?;
         f.debug_set().entries(self.slots.iter().map(|slot| slot.0)).finish()
     }
 }

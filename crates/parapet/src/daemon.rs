@@ -455,7 +455,7 @@ impl Daemon {
         };
         first(self.close(), impatience).await.unwrap_or_else(|| {
             let message = format!("gave up {}", self.what_is_left());
-            Err(Failure::new(Id::Failed, message, "the next start resyncs what was being written"))
+            Err(Failure::new(Id::Failed, message, "the next start resyncs the dirty regions"))
         })
     }
 

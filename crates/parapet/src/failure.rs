@@ -63,7 +63,7 @@ failures! {
     NoRoom        "1003" Failed      "there is no room for a file"
     Socket        "1004" Failed      "a socket could not be opened"
     Tls           "1005" Failed      "a certificate or key is of no use"
-    Verification  "1006" Failed      "what was read back is not what was written"
+    Verification  "1006" Failed      "the data read back differs from the data written"
     Internal      "1007" Failed      "Parapet contradicts itself"
     Usage         "2001" Usage       "the command line is wrong"
     Shape         "2002" Usage       "no array has this shape"
@@ -143,7 +143,9 @@ impl From<os::OpenError> for Failure {
             Kind::Immutable => {
                 (Id::Input, "chattr -i lifts that; only to read: --read-only".into())
             }
-            Kind::Busy(holders) if holders.is_empty() => (Id::Busy, "find out who uses it".into()),
+            Kind::Busy(holders) if holders.is_empty() => {
+                (Id::Busy, "find the process that uses it".into())
+            }
             Kind::Busy(holders) => {
                 let mut ways: Vec<String> = holders.iter().map(free_by).collect();
                 ways.dedup();

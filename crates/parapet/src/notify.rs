@@ -25,6 +25,6 @@ fn send(state: &str) {
     let sent =
         UnixDatagram::unbound().and_then(|socket| socket.send_to_addr(state.as_bytes(), &address?));
     if let Err(error) = sent {
-        tracing::debug!(%error, "systemd could not be told");
+        tracing::debug!(%error, "cannot notify systemd");
     }
 }

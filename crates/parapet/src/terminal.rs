@@ -187,7 +187,7 @@ impl Terminal {
         }
         if !self.attended {
             let action = "read the plan (--dry-run), then say --yes";
-            return Err(Failure::new(Id::Confirmation, "nobody is there to confirm", action));
+            return Err(Failure::new(Id::Confirmation, "no terminal to confirm at", action));
         }
         let how = match answer {
             Answer::Yes => "[y/N]".into(),

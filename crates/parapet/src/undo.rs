@@ -346,7 +346,7 @@ pub(crate) async fn put(opened: &Opened, offset: u64, bytes: &[u8]) -> Result<()
 async fn answer(opened: &Opened, op: Op) -> Result<()> {
     opened.ask(op).await.map(drop).map_err(|error| {
         let message = format!("{}: {error}", opened.path.display());
-        Failure::new(Id::Input, message, "run it again; what was kept stays kept")
+        Failure::new(Id::Input, message, "run it again; the kept copies remain")
     })
 }
 

@@ -35,7 +35,7 @@ const EXTENT: Extent =
 
 /// Failures that a sound engine may have by chance: alone they prove nothing.
 const INNOCENT: [&str; 2] =
-    ["a crash cut a write to them", "more members are missing than the level can make good"];
+    ["a crash interrupted a write to them", "more members are missing than the level tolerates"];
 
 /// Which tool has caught a broken engine, and where.
 enum Catch {

@@ -378,7 +378,7 @@ fn more_is_lost_than_a_raid5_can_bear() {
         a.set_gone(false);
         b.set_gone(false);
         play.stage.overloaded.set(false);
-        play.node().assemble(Consent::Degraded).await.expect("its members are as they were");
+        play.node().assemble(Consent::Degraded).await.expect("its members are unchanged");
         play.read(0, play.capacity()).await;
     });
 }

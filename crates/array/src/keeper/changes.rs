@@ -63,7 +63,7 @@ impl Keeper {
     /// Notes a loss, if it affects this configuration.
     fn note_loss(&self, now: &Configuration, id: MemberId, why: &io::Error) -> bool {
         if now.journal == Some(id) {
-            let text = format!("{why}; what a crash may cut is logged on the members from now on");
+            let text = format!("{why}; the intent log is on the members from now on");
             self.note(EventKind::JournalLost, Some(id), text);
             return false;
         }
@@ -83,9 +83,9 @@ impl Keeper {
         let bytes = self.unsynced_bytes();
         if self.crash.unverified && bytes > 0 && self.geometry.family() == Family::Parity {
             let text = format!(
-                "lost before {bytes} bytes of the array were in sync after a crash: what it held \
-                 there is an error until it is written anew. --force-dirty-degraded at the next \
-                 start takes what parity says instead, right or wrong"
+                "lost before {bytes} bytes of the array were in sync after a crash: its blocks \
+                 there are errors until they are rewritten. --force-dirty-degraded at the next \
+                 start accepts the data that parity gives, which may be wrong"
             );
             self.note(EventKind::BadBlock, Some(id), text);
         }
@@ -128,7 +128,7 @@ impl Keeper {
             self.make_durable(&mut next).await;
         }
         if next.mode == Mode::Broken && self.configuration.borrow().mode != Mode::Broken {
-            let text = "more members are lost than the level can make good; nothing is written";
+            let text = "more members are lost than the level tolerates; writes are refused";
             self.note(EventKind::Broken, None, text);
         }
         let final_mode = next.mode.is_final();

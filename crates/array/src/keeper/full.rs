@@ -58,7 +58,7 @@ impl Keeper {
         }
         let short = losses.iter().find(|loss| is_short(now, loss));
         let (id, why) = short.expect("a full array has a member without space");
-        let text = format!("{why}: writes fail, reads go on; free space and start the array anew");
+        let text = format!("{why}: writes fail, reads go on; free space and restart the array");
         self.note(EventKind::Full, Some(*id), text);
     }
 }

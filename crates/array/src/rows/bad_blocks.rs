@@ -76,8 +76,8 @@ impl Engine {
             return Ok(());
         }
         let first = bad.next(offset).map_or(offset, |range| range.start.max(offset));
-        let what = "these bytes are lost: a crash cut a write to them, or redundancy could not \
-                    make them good; write them anew to clear the error";
+        let what = "these bytes are lost: a crash interrupted a write to them, or redundancy \
+                    could not recover them; rewrite them to clear the error";
         Err(Error::new(ErrorKind::DataLost, what).at(first))
     }
 }

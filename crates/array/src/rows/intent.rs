@@ -351,8 +351,8 @@ impl Engine {
             }
             self.check_writable(&self.view())?;
             if log.space.borrow().is_torn() {
-                let what = "a write was cut short, and md's log keeps what its rows need: the \
-                            array takes writes again when it is assembled anew";
+                let what = "a write was interrupted, and md's log must keep its records: \
+                            restart the array to write again";
                 return Err(Error::new(ErrorKind::ReadOnly, what));
             }
             let freed = log.freed.wait();

@@ -416,8 +416,7 @@ impl Engine {
         if view.mode == Mode::Full {
             return Err(Error::new(ErrorKind::NoSpace, FULL));
         }
-        let what =
-            "the array has lost more members than its level can make good; nothing is written";
+        let what = "the array has lost more members than its level tolerates; writes are refused";
         let refused = broken(Broken::BegunWriteRefused) && view.mode == Mode::ReadOnly;
         match view.mode == Mode::Broken || refused {
             true => Err(Error::new(ErrorKind::DataLost, what)),

@@ -35,7 +35,7 @@ impl Consistency {
     pub(crate) fn sentence(self) -> &'static str {
         match self {
             Consistency::Resync => "resync: after a crash all is synced",
-            Consistency::Bitmap => "bitmap: after a crash what was being written is synced",
+            Consistency::Bitmap => "bitmap: after a crash, dirty regions are resynced",
             Consistency::Intent => "intent: the write hole is closed by a log",
             Consistency::Ppl => "ppl: the write hole is closed by md's partial parity log",
             Consistency::Journal => "journal: the write hole is closed by a log with the data",

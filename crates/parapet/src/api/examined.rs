@@ -187,7 +187,7 @@ impl SuperblockView {
         page.field("events", self.events.to_string());
         page.field("created", self.created.to_string());
         page.field("updated", self.updated.to_string());
-        page.field("state", if self.clean { "clean" } else { "not stopped in order" });
+        page.field("state", if self.clean { "clean" } else { "not stopped cleanly" });
         page.field(
             "data",
             format!("{} at offset {}", page.size(self.data_bytes), self.data_offset),

@@ -393,7 +393,7 @@ impl Speed {
 
 impl Finding {
     fn sentence(&self) -> String {
-        let who = self.slot.map_or("which member is wrong cannot be told".into(), |slot| {
+        let who = self.slot.map_or("the wrong member cannot be identified".into(), |slot| {
             format!("slot {slot} is wrong")
         });
         let (disk, data) = match self.slot {
@@ -492,7 +492,7 @@ impl Report for Plan {
             page.styled(Style::Warning, format!("  note: {warning}"));
         }
         if let Some(undo) = &self.undo {
-            page.line(format!("  what was there is kept in {undo}"));
+            page.line(format!("  the overwritten bytes are kept in {undo}"));
         }
     }
 }

@@ -159,7 +159,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
             let draft = Draft::look(&args, &paths, &daemon, false).await?;
             match agreed {
                 Some(before) if before != draft.planned => {
-                    let message = "the disks are not as they were when the plan was made";
+                    let message = "the disks have changed since the plan was made";
                     Err(Failure::new(Id::WrongState, message, "run it again"))
                 }
                 None if !draft.agreed(terminal)? => Ok(None),
@@ -554,12 +554,13 @@ pub(crate) async fn give_back<'a>(
         }
     }
     if !again.is_empty() {
-        failure.message += &format!("; what was there before is back on {}", again.join(", "));
+        failure.message += &format!("; the previous content is back on {}", again.join(", "));
     }
     if lost.is_empty() {
         return failure;
     }
-    failure.message += &format!("; what was there could not be put back ({})", lost.join("; "));
+    failure.message +=
+        &format!("; the previous content could not be restored ({})", lost.join("; "));
     failure.action = match &kept.folder {
         Some(folder) => format!(
             "it is kept in {}: once the disk can be written, run the commands in undo.json there",

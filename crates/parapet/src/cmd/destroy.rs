@@ -284,7 +284,7 @@ async fn wipe(victim: &Victim<'_>) -> Result<()> {
         let zeros = pool.take_zeroed(RESERVED_BYTES as usize).freeze();
         let written = victim.opened.ask(Op::write(place.offset, zeros).with_fua()).await;
         written.map_err(|error| {
-            Failure::new(Id::Input, error.to_string(), "run it again; what was kept stays kept")
+            Failure::new(Id::Input, error.to_string(), "run it again; the kept copies remain")
         })?;
     }
     let flushed = victim.opened.ask(Op::flush()).await;

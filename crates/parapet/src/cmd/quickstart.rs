@@ -334,7 +334,7 @@ impl Session<'_> {
         if fresh || self.args.yes || left.is_some() && left == self.before {
             return Ok(());
         }
-        let message = "the array has been used: the demonstration would overwrite what is in it";
+        let message = "the array has been used: the demonstration would overwrite its data";
         Err(Failure::new(Id::Confirmation, message, "choose another --dir, or say --yes"))
     }
 
@@ -367,6 +367,6 @@ impl Session<'_> {
         ] {
             self.terminal.say(format!("  {line}"));
         }
-        self.terminal.say("Ctrl-C stops it in order; run it again to go on.");
+        self.terminal.say("Ctrl-C stops it cleanly; run it again to continue.");
     }
 }

@@ -76,7 +76,7 @@ const MISSING: &str = "missing";
 pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let mut wish = args.wish()?;
     if !args.write && (args.consent.yes || args.consent.dry_run) {
-        let message = "without --write nothing is written, and nothing asked";
+        let message = "--yes and --dry-run need --write: without it nothing is written";
         return Err(Failure::new(Id::Usage, message, "say --write, or leave out --yes and -n"));
     }
     if args.write {

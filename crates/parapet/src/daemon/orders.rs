@@ -71,7 +71,7 @@ impl Daemon {
                 Ok(format!("{name}: the error counts of {whose} are cleared"))
             }
             "speed" => {
-                let speed = order.speed.ok_or_else(|| usage("the order says no speed"))?;
+                let speed = order.speed.ok_or_else(|| usage("the order has no speed"))?;
                 if speed.max.is_some_and(|max| max < speed.min) {
                     let message = "the least speed is more than the most";
                     let action = "change both: --speed-min SIZE --speed-max SIZE";
@@ -340,7 +340,7 @@ impl Daemon {
                 while !begun() {
                     if clock.now() >= deadline {
                         let message = format!("{name}: the {what} has not begun");
-                        let action = "parapet status shows what is in its way";
+                        let action = "parapet status shows the reason";
                         return Err(Failure::new(Id::WrongState, message, action));
                     }
                     clock.sleep_until(clock.now() + BEAT).await;
@@ -430,11 +430,11 @@ impl Served {
         let status = self.array.status();
         let unsynced = crate::size::Size(status.unsynced_bytes);
         match status.mode {
-            Mode::ReadOnly => "it was read-only: its members are as they were".into(),
+            Mode::ReadOnly => "it was read-only: its members are unchanged".into(),
             Mode::Full => "its members had no space left: they are not marked clean".into(),
             Mode::Broken => "it had failed: its members are not marked clean".into(),
             Mode::ReadWrite if !status.parity && self.has_parity() => {
-                "parity was off: the next start computes that of what was written".into()
+                "parity was off: the next start computes the missing parity".into()
             }
             Mode::ReadWrite if status.unsynced_bytes > 0 => {
                 format!("{unsynced} are not in sync, the next start goes on with that")
@@ -506,7 +506,7 @@ fn usage(message: &str) -> Failure {
 /// Converts an error of the engine into a failure, by the possible remedy.
 pub(crate) fn of_engine(error: Error) -> Failure {
     let (id, action) = match error.kind() {
-        ErrorKind::Refused => (Id::WrongState, "parapet status shows how the array is"),
+        ErrorKind::Refused => (Id::WrongState, "parapet status shows the state of the array"),
         ErrorKind::DataLost => (Id::Redundancy, "bring the missing members back first"),
         ErrorKind::NoSpace => (Id::WrongState, "free space, stop the array, and serve it again"),
         ErrorKind::ReadOnly => (Id::WrongState, "the array takes no writes; see parapet status"),

@@ -223,7 +223,7 @@ impl Served {
         self.gone.raise();
         stopped.map_err(|error| {
             let message = format!("{} could not be marked clean: {error}", self.name());
-            Failure::new(Id::Failed, message, "the next start resyncs what was being written")
+            Failure::new(Id::Failed, message, "the next start resyncs the dirty regions")
         })
     }
 

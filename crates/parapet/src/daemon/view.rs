@@ -150,7 +150,7 @@ impl Daemon {
         match array.state {
             State::Failed => problem(
                 "PPT-8003",
-                format!("{missing} members are missing, more than the level can make good{why}"),
+                format!("{missing} members are missing, more than the level tolerates{why}"),
                 revive.clone(),
             ),
             _ if missing > 0 && array.state == State::Critical => {
@@ -254,7 +254,7 @@ fn without_journal(array: &Array) -> Option<Problem> {
         JournalState::Logging => return None,
         JournalState::Away => format!("the journal device {device} is not used"),
     };
-    let message = format!("{what}: what a crash may cut is logged on the members");
+    let message = format!("{what}: the intent log is on the members");
     let stop = format!("parapet stop {name}");
     let action = match journal.state {
         JournalState::GivenUp => format!("{stop}, then parapet serve it with --journal DEVICE"),
@@ -268,7 +268,7 @@ fn unprotected(array: &Array, flag: &str, revive: String) -> Option<Problem> {
     let (id, message, action) = if !array.has_parity() {
         return None;
     } else if !array.parity {
-        let message = "started without parity: what is written is not protected".into();
+        let message = "started without parity: new writes are not protected".into();
         ("PPT-8010", message, format!("parapet stop {}{flag}", array.name))
     } else if array.integrity.unsynced_bytes > 0 && !array.integrity.verifying {
         let size = crate::size::Size(array.integrity.unsynced_bytes);
@@ -314,7 +314,7 @@ fn bad_bytes(array: &Array, slot: &Slot, flag: &str) -> Option<Problem> {
         false => (
             "PPT-8012",
             format!("{whose} could not be recovered, and are errors until they are written"),
-            "restore what was there from a backup".into(),
+            "restore these blocks from a backup".into(),
         ),
     };
     Some(Problem { id: id.into(), message, action })
@@ -327,7 +327,7 @@ fn cut_bytes(array: &Array) -> Option<Problem> {
         "{size} that were being written when it crashed, and never acknowledged as durable, are an \
          error until they are written"
     );
-    let action = "write them anew, as a file system does that replays its journal".into();
+    let action = "rewrite these blocks; a file system does so when it replays its journal".into();
     Some(Problem { id: "PPT-8014".into(), message, action })
 }
 

@@ -405,7 +405,7 @@ fn what_was_on_the_disks_is_back_after_a_failure() {
     let ran = made_in_vain(&world);
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("there is no array"), "{ran:?}");
-    assert!(ran.err.contains("what was there before is back on a, b, c"), "{ran:?}");
+    assert!(ran.err.contains("the previous content is back on a, b, c"), "{ran:?}");
     assert!(std::fs::read(world.path("a")).unwrap() == swap);
     assert!(std::fs::read(world.path("b")).unwrap() == data);
     assert!(std::fs::read(world.path("c")).unwrap().iter().all(|&byte| byte == 0));
@@ -413,7 +413,10 @@ fn what_was_on_the_disks_is_back_after_a_failure() {
     std::fs::write(world.path("c"), crate::world::pattern(64 << 20, 3)).unwrap();
     let ran = made_in_vain(&world);
     assert_eq!(ran.code, 1, "{ran:?}");
-    assert!(ran.err.contains("is back on a, b; what was there could not be put back"), "{ran:?}");
+    assert!(
+        ran.err.contains("is back on a, b; the previous content could not be restored"),
+        "{ran:?}"
+    );
     assert!(ran.err.contains("state/undo/") && ran.err.contains("undo.json"), "{ran:?}");
     assert!(std::fs::read(world.path("a")).unwrap() == swap);
     assert!(std::fs::read(world.path("b")).unwrap() == data);

@@ -135,7 +135,7 @@ pub(super) async fn start(members: &[Member], daemon: &Rc<Daemon>) -> Result<Rc<
     let sources = Sources { name: Some(NAME), members: &[], scan: None };
     let arrays = sources.gather_from(&laid, &assembly, &RunFlags::default(), daemon).await?;
     arrays.into_iter().next().ok_or_else(|| {
-        let message = "what was found is no array that can be started";
+        let message = "the array found cannot be started";
         Failure::new(Id::NoArray, message, "choose another one: --choose NUMBER")
     })
 }
