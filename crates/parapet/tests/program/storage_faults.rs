@@ -327,25 +327,36 @@ fn a_file_that_was_cut_and_is_long_again_is_rebuilt_in_full() {
 #[test]
 fn a_cut_that_a_write_hides_is_noticed_by_that_write() {
     for (level, count, chunk) in [("1", 2, &[][..]), ("5", 3, &["--chunk", "16K"])] {
-        let world = World::new();
-        let members = world.create(level, count, &[&["--checksums", "off"], chunk].concat());
-        let server = world.serve_members(&members);
-        let data = precious(&world);
-        let uri = world.uri();
-        let end = world.content().len() - (1 << 20);
-        cut(&world.path("m1"), 5 << 20);
-        let write = format!("write -P 7 {end} 1M");
-        world.tool("qemu-utils", &["qemu-io", "-f", "raw", "-c", &write, "-c", "flush", &uri]);
-        assert_eq!(std::fs::metadata(world.path("m1")).unwrap().len(), 16 << 20, "RAID {level}");
-        let array = world.order(&["status", "tank"]);
-        assert_eq!(slot(&array, 1), "missing", "{array}");
-        let content = world.content();
-        assert!(content[..data.len()] == data, "RAID {level}: {}", world.log());
-        assert!(content[end..].iter().all(|&byte| byte == 7), "RAID {level}");
+        // On a busy machine the server may look at the file before the write comes.
+        let hidden = (0..10).any(|_| a_write_hides_a_cut(level, count, chunk));
+        assert!(hidden, "RAID {level}: the look always came before the write");
+    }
+}
+
+/// Cuts a member and writes behind the cut. Either way the member is lost and the data right. True
+/// if the write came before the server's look at the file, and so made the file long again.
+fn a_write_hides_a_cut(level: &str, count: usize, chunk: &[&str]) -> bool {
+    let world = World::new();
+    let members = world.create(level, count, &[&["--checksums", "off"], chunk].concat());
+    let server = world.serve_members(&members);
+    let data = precious(&world);
+    let uri = world.uri();
+    let end = world.content().len() - (1 << 20);
+    cut(&world.path("m1"), 5 << 20);
+    let write = format!("write -P 7 {end} 1M");
+    world.tool("qemu-utils", &["qemu-io", "-f", "raw", "-c", &write, "-c", "flush", &uri]);
+    let hidden = std::fs::metadata(world.path("m1")).unwrap().len() == 16 << 20;
+    let array = world.order(&["status", "tank"]);
+    assert_eq!(slot(&array, 1), "missing", "{array}");
+    let content = world.content();
+    assert!(content[..data.len()] == data, "RAID {level}: {}", world.log());
+    assert!(content[end..].iter().all(|&byte| byte == 7), "RAID {level}");
+    if hidden {
         let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
         assert!(message.contains("was cut"), "{message}");
-        assert_eq!(server.terminate(), 0, "{}", world.log());
     }
+    assert_eq!(server.terminate(), 0, "{}", world.log());
+    hidden
 }
 
 /// A loop device on a member's file has another identity, but the same bytes.
