@@ -387,13 +387,14 @@ impl Engine {
                         .write_checksums()
                         .await
                         .is_ok();
-                if self.make_durable().await.is_ok() && checksummed {
-                    log.freed.raise();
+                let durable = self.make_durable().await.is_ok() && checksummed;
+                log.freed.raise();
+                if durable && !self.view().mode.is_final() {
                     log.wake_writer.raise();
                     continue;
                 }
-                // The array has failed: waiting units wake and get the error.
-                log.freed.raise();
+                // The array has failed, or is full: nothing is retired any more, and the waiting
+                // units that were woken get the error.
             }
             log.wake_retirer.wait().await;
         }
