@@ -283,7 +283,7 @@ pub fn plan_write(
     let kept = roles.data.difference(touched);
     let write = touched.intersection(state.writable).union(parity);
     let plan = |method, read: SlotSet| {
-        assert!(read.is_subset(state.readable), "a plan reads what is not current");
+        assert!(read.is_subset(state.readable), "a plan reads a slot that is not readable");
         Ok(WritePlan { method, read, write })
     };
 

@@ -224,7 +224,7 @@ impl Inside<'_> {
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
         let inside = self.gate.inside.get();
-        assert!(inside > 0, "one leaves the gate who has not entered");
+        assert!(inside > 0, "a unit leaves the barrier without having entered");
         self.gate.inside.set(inside - 1);
         self.gate.wake_closer();
     }
