@@ -490,6 +490,10 @@ impl Batch {
             previous: at::PREVIOUS.get(whole),
             zone: at::ZONE.get_u32(whole),
         };
+        if header.session == 0 {
+            let fault = Fault::Refused("no log has session 0");
+            return Err(at::SESSION.wrong(STRUCTURE, 0, fault));
+        }
         let BatchHeader { sequence, tail, durable, previous, .. } = header;
         if tail > sequence || durable >= sequence || previous >= sequence {
             let fault = Fault::Refused("does not follow the batches that the header names");

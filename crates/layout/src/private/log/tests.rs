@@ -115,6 +115,7 @@ fn whatever_has_a_right_crc_is_parsed_or_refused() {
                     let end = |entry: &Entry| entry.data.end.max(entry.syndrome.end);
                     let inside = |entry: &Entry| end(entry) <= other.len();
                     assert!(batch.entries.iter().all(inside), "byte {index}");
+                    assert_ne!(batch.header.session, 0, "no writer seals it: byte {index}");
                 }
             }
         }
