@@ -25,7 +25,7 @@ use crate::rows::flush::CacheMode;
 use crate::rows::job::Task;
 use crate::shard::bitmap::Intent;
 use crate::shard::message::{Message, Post, ToShard};
-use crate::shard::queue::Load;
+use crate::shard::requests::Load;
 use crate::shard::submit::{Blueprint, Front};
 use crate::status::{EventLog, MemberStatus, Status};
 

@@ -37,7 +37,7 @@ use metadata::{Bounds, Decisions, Error, ErrorKind, Result, Undecided};
 use crate::member::Introduction;
 use crate::shard::Shard;
 use crate::shard::message::{ToKeeper, ToShard};
-use crate::shard::queue::Load;
+use crate::shard::requests::Load;
 use crate::status::{Event, EventKind, EventLog, FULL_LIST};
 
 pub(crate) mod bitmap;

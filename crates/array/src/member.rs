@@ -20,6 +20,7 @@ use log::LogPlace;
 use crate::member::latency::{Latency, LatencyStats};
 
 pub(crate) mod batch;
+pub(crate) mod deadlines;
 pub(crate) mod latency;
 pub(crate) mod orphans;
 pub(crate) mod read_balance;

@@ -36,13 +36,15 @@ use crate::shard::bitmap::{HeldRegions, Intent};
 use crate::shard::cache::Cache;
 use crate::shard::cache::readahead::Ahead;
 use crate::shard::message::{Post, ToKeeper, ToShard};
-use crate::shard::queue::{Action, Ended, Gain, Merged, Origin, Queue, Requests, Unit};
+use crate::shard::queue::{Action, Merged, Queue, Unit};
+use crate::shard::requests::{Ended, Gain, Origin, Requests};
 use crate::shard::submit::Blueprint;
 
 pub(crate) mod bitmap;
 pub(crate) mod cache;
 pub(crate) mod message;
 pub(crate) mod queue;
+pub(crate) mod requests;
 pub(crate) mod submit;
 mod tend;
 

@@ -12,7 +12,7 @@ const ROOMS: &[&str] = &["member", "rows", "shard", "keeper"];
 /// Names of a higher layer that a lower one may use: the messages in which a row reports, and plain
 /// data.
 const OPEN: &[(&str, &[&str])] =
-    &[("rows", &["shard::mail", "shard::message", "shard::queue::Load", "shard::cache::map"])];
+    &[("rows", &["shard::mail", "shard::message", "shard::requests::Load", "shard::cache::map"])];
 
 /// Arrows between rooms point down.
 pub(super) fn check(tree: &Tree<'_>) -> Vec<Violation> {

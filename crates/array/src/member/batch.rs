@@ -16,7 +16,8 @@ use io::{Buf, Class, Clock, Completion, Done, ErrorKind, Op, SharedBuf, Time, Wo
 use layout::{Slot, SlotSet};
 
 use crate::member::Member;
-use crate::member::latency::{Kind, Waiting, Watch};
+use crate::member::deadlines::{Waiting, Watch};
+use crate::member::latency::Kind;
 use crate::member::orphans::Orphan;
 
 /// A set of member operations.

@@ -22,7 +22,7 @@ use metadata::{Bounds, Error, ErrorKind, Result};
 use parity::Kernel;
 
 use crate::member::batch::{Batch, Failure, IoOptions};
-use crate::member::latency::Watch;
+use crate::member::deadlines::Watch;
 use crate::member::orphans::Late;
 use crate::member::read_balance::Balancer;
 use crate::member::{Member, View};
@@ -35,7 +35,7 @@ use crate::rows::read::Parts;
 use crate::rows::{Outgoing, Piece, RowWork, checksum};
 use crate::shard::cache::map;
 use crate::shard::message::{Post, ToKeeper};
-use crate::shard::queue::Load;
+use crate::shard::requests::Load;
 
 /// The constant settings of a shard.
 pub(crate) struct Setup {

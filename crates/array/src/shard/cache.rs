@@ -45,7 +45,8 @@ use crate::rows::engine::RowOp;
 use crate::rows::read::Target;
 use crate::rows::write_zeroes::push;
 use crate::shard::Shard;
-use crate::shard::queue::{Action, Gain, Unit};
+use crate::shard::queue::{Action, Unit};
+use crate::shard::requests::Gain;
 use map::{Held, Leaving, Piece, memory_of};
 
 pub(crate) mod map;

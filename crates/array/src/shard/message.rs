@@ -18,7 +18,8 @@ use layout::{Configuration, MemberId, Slot, SlotSet};
 use metadata::Result;
 
 use crate::member::Introduction;
-use crate::shard::queue::{Ended, Unit};
+use crate::shard::queue::Unit;
+use crate::shard::requests::Ended;
 
 /// A message, by the kind of its receiver.
 pub enum Message {

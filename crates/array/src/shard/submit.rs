@@ -28,7 +28,7 @@ use log::LogSetup;
 use metadata::Bounds;
 use parity::Kernel;
 
-use crate::member::latency::Watch;
+use crate::member::deadlines::Watch;
 use crate::member::orphans::Late;
 use crate::member::read_balance::Balancer;
 use crate::member::{Introduction, Member, View};
@@ -41,7 +41,8 @@ use crate::rows::locks::{Barrier, Claim, Rows};
 use crate::shard::Shard;
 use crate::shard::bitmap::Intent;
 use crate::shard::message::{Message, Post, ToKeeper};
-use crate::shard::queue::{Action, Load, Origin, Unit};
+use crate::shard::queue::{Action, Unit};
+use crate::shard::requests::{Load, Origin};
 
 /// The data that a thread needs to run one shard of an array, as of the array's start. Later
 /// changes wait in the shard's mailbox.
