@@ -37,7 +37,7 @@ impl Round<'_> {
     pub(crate) fn fio_goes_on(&mut self) -> Outcome<Writing> {
         let mut fio = self.program.command("fio");
         // One process: nothing of it is left when that is killed.
-        self.aim(fio.arg("--thread"), FIO_BYTES / 2);
+        self.common_options(fio.arg("--thread"), FIO_BYTES / 2);
         fio.args(["--rw=randwrite", "--do_verify=0", "--fsync=16", "--time_based"]);
         let fio = fio.arg("--runtime=30").stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         fio.map(Writing).map_err(|error| format!("fio: {error}"))
@@ -45,18 +45,18 @@ impl Round<'_> {
 
     fn fio(&mut self, more: &[&str]) -> Outcome {
         let mut fio = self.program.command("timeout");
-        self.aim(fio.args(["60", "fio"]), 0);
+        self.common_options(fio.args(["60", "fio"]), 0);
         let output = fio.args(more).output();
         let output = output.map_err(|error| format!("fio: {error}"))?;
         if output.status.success() {
-            self.tell(format!("fio {}", more.join(" ")));
+            self.note(format!("fio {}", more.join(" ")));
             return Ok(());
         }
         Err(format!("fio {}: {}", more.join(" "), String::from_utf8_lossy(&output.stderr)))
     }
 
     /// The common options; `at` counts from the beginning of fio's part.
-    fn aim(&self, fio: &mut Command, at: u64) {
+    fn common_options(&self, fio: &mut Command, at: u64) {
         fio.args(["--name=t", "--ioengine=nbd", "--bs=4k", "--iodepth=16"]);
         fio.args(["--verify=crc32c", "--verify_fatal=1", "--randseed=5"]);
         fio.arg(format!("--uri=nbd+unix:///tank?socket={}", self.program.socket().display()));

@@ -174,7 +174,7 @@ fn work(court: Court, shape: &Shape, random: Random) -> Result<(), String> {
         }
         let went = match worker.asked.len() < shape.depth && !done {
             true => worker.ask(),
-            false => worker.hear()?,
+            false => worker.read_answer()?,
         };
         match went {
             Ok(()) => {}
@@ -229,7 +229,7 @@ impl Worker<'_> {
     }
 
     /// Takes an answer: the outer error is a violation, the inner one a broken connection.
-    fn hear(&mut self) -> Result<std::io::Result<()>, String> {
+    fn read_answer(&mut self) -> Result<std::io::Result<()>, String> {
         let (cookie, errno) = match self.client.answer() {
             Ok(answer) => answer,
             Err(error) => return Ok(Err(error)),

@@ -141,10 +141,10 @@ impl Medium {
         if versions.is_empty() {
             self.cached.remove(&sector);
         }
-        self.settle(sector, version.of_sector(sector).unwrap_or(&ZEROS));
+        self.wait_until_idle(sector, version.of_sector(sector).unwrap_or(&ZEROS));
     }
 
-    fn settle(&mut self, sector: u64, bytes: &[u8]) {
+    fn wait_until_idle(&mut self, sector: u64, bytes: &[u8]) {
         let (page, at) = place(sector);
         let page = self.durable.entry(page).or_insert_with(|| Box::new([0; PAGE as usize]));
         page[at..at + SECTOR as usize].copy_from_slice(bytes);
@@ -175,7 +175,7 @@ impl Medium {
             loss.at_stake += 1;
             loss.lost += u64::from(survivor.map(|version| version.number) != newest);
             if let Some(version) = survivor {
-                self.settle(sector, version.of_sector(sector).unwrap_or(&ZEROS));
+                self.wait_until_idle(sector, version.of_sector(sector).unwrap_or(&ZEROS));
             }
         }
         loss

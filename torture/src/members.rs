@@ -130,7 +130,7 @@ impl Members {
     }
 
     /// Ends the freeze for new requests; waiting ones get an error.
-    pub(crate) fn thaw(&self) {
+    pub(crate) fn unfreeze(&self) {
         let mut state = self.0.state();
         let due = std::mem::take(&mut state.due);
         let uniques: Vec<u64> = due.iter().map(|due| due.unique).collect();
@@ -224,7 +224,7 @@ impl Members {
 impl Drop for Members {
     /// Releases waiting requests.
     fn drop(&mut self) {
-        self.thaw();
+        self.unfreeze();
         let count = self.0.state().members.len();
         (0..count).for_each(|member| self.set(member, Fault::Errors));
     }

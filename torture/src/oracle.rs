@@ -258,7 +258,7 @@ impl Oracle {
                     |c: &Candidate| Sight::Written(c.write) == sight && c.ended > self.crashed;
                 *lost = Lost { until: now, fleeting: candidates.iter().any(young) };
             }
-            settle(candidates, sight, begun, now, self.crashed).map_err(|allowed| {
+            wait_until_idle(candidates, sight, begun, now, self.crashed).map_err(|allowed| {
                 let at = sector * SECTOR;
                 format!("offset {at} (sector {sector}) reads as {sight:?}; allowed: {allowed}")
             })?;
@@ -329,7 +329,7 @@ fn forget(candidates: &mut Vec<Candidate>, oldest_read: u64) {
 }
 
 /// Records the values of a read from `begun` to `now`, or returns the allowed ones.
-fn settle(
+fn wait_until_idle(
     candidates: &mut [Candidate],
     sight: Sight,
     begun: u64,

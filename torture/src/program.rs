@@ -95,7 +95,7 @@ impl Program<'_> {
     ///
     /// # Errors
     /// As [`Program::order`].
-    pub(crate) fn settle(&self) -> Result<Value, String> {
+    pub(crate) fn wait_until_idle(&self) -> Result<Value, String> {
         Ok(self.order(&["wait", "tank", "--timeout", "50", "--quiet"])?["array"].clone())
     }
 

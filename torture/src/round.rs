@@ -125,7 +125,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    pub(crate) fn tell(&mut self, line: impl Display) {
+    pub(crate) fn note(&mut self, line: impl Display) {
         self.story.push(format!("{:7.3} s  {line}", self.begun.elapsed().as_secs_f64()));
     }
 
@@ -136,7 +136,7 @@ impl<'a> Round<'a> {
     pub(crate) fn run(&mut self) -> Outcome {
         let ended = match self.lives() {
             Err(why) if why == BEYOND => {
-                self.tell(BEYOND);
+                self.note(BEYOND);
                 Ok(())
             }
             ended => ended,
@@ -207,7 +207,7 @@ impl<'a> Round<'a> {
         while self.bytes > 0 && self.random.percent(25) {
             let mut server = self.program.serve(&words)?;
             let wait = self.random.within(0..40);
-            self.tell(format!("serve, killed after {wait} ms"));
+            self.note(format!("serve, killed after {wait} ms"));
             std::thread::sleep(Duration::from_millis(wait));
             if server.is_dead() {
                 // The next one says why.
@@ -222,7 +222,7 @@ impl<'a> Round<'a> {
         let array = match server.ready()? {
             Ok(array) => array,
             Err(error) if !self.whole && self.plan.has_hole() => {
-                self.tell(format!("refused: {}", error["message"]));
+                self.note(format!("refused: {}", error["message"]));
                 self.tally.refusals += 1;
                 server.wait()?;
                 return Ok(false);
@@ -231,7 +231,7 @@ impl<'a> Round<'a> {
         };
         self.server = Some(server);
         self.bytes = array["capacity_bytes"].as_u64().ok_or("the array has no size")?;
-        self.tell(format!("serves: {}, unsynced {}", array["state"], array["unsynced_bytes"]));
+        self.note(format!("serves: {}, unsynced {}", array["state"], array["unsynced_bytes"]));
         Ok(true)
     }
 
@@ -251,7 +251,7 @@ impl<'a> Round<'a> {
         }
         server.kill();
         match cut {
-            Some(_) => self.members.thaw(),
+            Some(_) => self.members.unfreeze(),
             None => self.members.let_go(),
         }
         Ok(())
@@ -280,7 +280,7 @@ impl<'a> Round<'a> {
         self.tally.cuts += 1;
         self.tally.at_stake += sum.at_stake;
         self.tally.lost += sum.lost;
-        self.tell(format!("cut {members:?}: {} of {} sectors", sum.lost, sum.at_stake));
+        self.note(format!("cut {members:?}: {} of {} sectors", sum.lost, sum.at_stake));
     }
 
     /// Load, and the incident that ends it.
@@ -300,14 +300,14 @@ impl<'a> Round<'a> {
             ])),
         };
         if let Incident::Vanish(fault) = incident {
-            return self.vanish(fault);
+            return self.lose_member(fault);
         }
         let load = self.load();
         // Without a log an interrupted write may cost neighbouring blocks.
         let writes = self.plan.fio && !self.plan.has_hole();
         let fio = if writes { Some(self.fio_goes_on()?) } else { None };
         self.work(&load)?;
-        self.tell(format!("{incident:?}"));
+        self.note(format!("{incident:?}"));
         load.warn();
         let mut server = self.server.take().ok_or("no server")?;
         if incident == Incident::Stop {
@@ -320,7 +320,7 @@ impl<'a> Round<'a> {
                 return Err(format!("the server stopped with {code:?}"));
             }
             self.court.oracle().stopped();
-            self.members.thaw();
+            self.members.unfreeze();
             let all = self.all();
             self.end_life(Some(all));
             return Ok(());
@@ -365,15 +365,15 @@ impl<'a> Round<'a> {
     }
 
     /// A member vanishes under load, unnoticed. It returns, or the next start lacks it.
-    fn vanish(&mut self, fault: Fault) -> Outcome {
+    fn lose_member(&mut self, fault: Fault) -> Outcome {
         if !self.whole || self.random.percent(70) {
-            self.settle()?;
+            self.wait_until_idle()?;
         } else {
             // Blocks that the last crash left out of sync may now be unknown.
             self.suspect = true;
         }
         let slot = self.random.below(self.plan.members);
-        self.tell(format!("member {} in slot {slot}: {fault:?}", name(self.slots[slot])));
+        self.note(format!("member {} in slot {slot}: {fault:?}", name(self.slots[slot])));
         self.tally.vanished += 1;
         let load = self.load();
         self.work(&load)?;
@@ -401,13 +401,13 @@ impl<'a> Round<'a> {
             // All clients' writes may go to other members: then it stays unnoticed.
             let unasked = begun.elapsed() > UNASKED && !self.members.is_touched(self.slots[slot]);
             if unasked && fault == Fault::Full {
-                self.tell(format!("slot {slot} was not written to: it has space again"));
+                self.note(format!("slot {slot} was not written to: it has space again"));
                 self.members.set(self.slots[slot], Fault::Healthy);
                 self.away = None;
                 return Ok(());
             }
             if unasked && !std::mem::replace(&mut sought, true) {
-                self.tell(format!("slot {slot} was not asked for anything: a scrub will"));
+                self.note(format!("slot {slot} was not asked for anything: a scrub will"));
                 // A scrub may be refused, or be running.
                 let _ = self.program.order(&["scrub", "tank"]);
             }
@@ -419,7 +419,7 @@ impl<'a> Round<'a> {
     fn take_back(&mut self) -> Outcome {
         let Some((slot, fault)) = self.away.take() else { return Ok(()) };
         let old = self.slots[slot];
-        self.tell(format!("slot {slot} is filled again"));
+        self.note(format!("slot {slot} is filled again"));
         if fault == Fault::Hangs {
             // Earlier writes must not land on it after its return.
             self.members.let_go();
@@ -438,7 +438,7 @@ impl<'a> Round<'a> {
                     Some("missing") => self.program.order(&["add", "tank", &new])?,
                     _ => self.program.order(&["replace", "tank", &place, &new])?,
                 };
-                self.settle()?;
+                self.wait_until_idle()?;
                 self.members.renew(old);
                 self.spares.push(old);
             }
@@ -448,7 +448,7 @@ impl<'a> Round<'a> {
             }
         }
         if self.random.percent(50) {
-            self.settle()?;
+            self.wait_until_idle()?;
             return self.verify();
         }
         Ok(())
@@ -470,8 +470,8 @@ impl<'a> Round<'a> {
     }
 
     /// Waits until nothing is being done; then the array is whole, unless a member is away.
-    fn settle(&mut self) -> Outcome<serde_json::Value> {
-        let array = self.program.settle()?;
+    fn wait_until_idle(&mut self) -> Outcome<serde_json::Value> {
+        let array = self.program.wait_until_idle()?;
         if self.away.is_none() {
             if array["state"] != "healthy" {
                 if is_beyond(&array) {
@@ -497,9 +497,9 @@ impl<'a> Round<'a> {
 
     /// All data is also there without a member.
     fn lose_and_return(&mut self) -> Outcome {
-        self.settle()?;
+        self.wait_until_idle()?;
         let slot = self.random.below(self.plan.members);
-        self.tell(format!("slot {slot} is failed"));
+        self.note(format!("slot {slot} is failed"));
         self.program.order(&["fail", "tank", &slot.to_string()])?;
         self.away = Some((slot, Fault::Healthy));
         self.whole = false;
@@ -549,11 +549,11 @@ impl<'a> Round<'a> {
     /// Finally all is well: parity and copies agree, and the array tolerates its promised losses.
     fn close(&mut self) -> Outcome {
         self.take_back()?;
-        self.settle()?;
+        self.wait_until_idle()?;
         self.verify()?;
         if !self.suspect {
             self.program.order(&["scrub", "tank", "check"])?;
-            let array = self.settle()?;
+            let array = self.wait_until_idle()?;
             if array["last_scrub"]["mismatches"] != 0 {
                 return Err(format!("not well at the end: {array}"));
             }
@@ -561,7 +561,7 @@ impl<'a> Round<'a> {
         let first = self.random.below(self.plan.members);
         for step in 0..self.plan.redundancy() {
             let slot = (first + step) % self.plan.members;
-            self.tell(format!("slot {slot} is failed"));
+            self.note(format!("slot {slot} is failed"));
             self.program.order(&["fail", "tank", &slot.to_string()])?;
             self.verify()?;
         }
@@ -578,7 +578,7 @@ impl Drop for Round<'_> {
     fn drop(&mut self) {
         if let Some(mut server) = self.server.take() {
             server.kill();
-            self.members.thaw();
+            self.members.unfreeze();
             let _ = server.wait();
         }
     }

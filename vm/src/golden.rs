@@ -108,8 +108,8 @@ impl Golden {
         }
         let bytes = stage.read("expected")?.len();
         ensure(bytes > 0, || "an array without a byte".into())?;
-        let told = std::fs::write(into.join("bytes"), format!("{bytes}\n"));
-        told.map_err(|error| Failure::new(format!("{}: {error}", into.display())))
+        let saved = std::fs::write(into.join("bytes"), format!("{bytes}\n"));
+        saved.map_err(|error| Failure::new(format!("{}: {error}", into.display())))
     }
 }
 

@@ -127,9 +127,9 @@ fn outcome(story: &str, work: &Path) -> Result {
     let read = |name: &str| std::fs::read_to_string(work.join(name)).unwrap_or_default();
     let status = read("status");
     let (log, console) = (read("log"), read("console"));
-    let told = if log.is_empty() { console } else { log };
-    let from = told.lines().count().saturating_sub(12);
-    let end = told.lines().skip(from).collect::<Vec<_>>().join("\n");
+    let console_or_log = if log.is_empty() { console } else { log };
+    let from = console_or_log.lines().count().saturating_sub(12);
+    let end = console_or_log.lines().skip(from).collect::<Vec<_>>().join("\n");
     match status.trim() {
         "0" => Ok(()),
         SKIPPED => Err(Failure::lacking(end)),

@@ -52,16 +52,16 @@ struct Order {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if let Some(task) = inside::task(&arguments) {
-        return task.map_or_else(told, |()| ExitCode::SUCCESS);
+        return task.map_or_else(report_failure, |()| ExitCode::SUCCESS);
     }
     match order(&arguments).and_then(|order| run(&order)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(failure) => told(failure),
+        Err(failure) => report_failure(failure),
     }
 }
 
-fn told(failure: Failure) -> ExitCode {
+fn report_failure(failure: Failure) -> ExitCode {
     eprintln!("vm: {failure}");
     ExitCode::FAILURE
 }

@@ -177,7 +177,7 @@ impl Trial<'_> {
             bytes.ok_or_else(|| Failure::new(format!("status has no capacity: {status}")))?;
         self.expect_pattern(bytes)?;
         server.fill("expected")?;
-        server.settle(true)?;
+        server.wait_until_idle(true)?;
         server.stop()?;
         let uuid = status["uuid"].as_str().unwrap_or_default();
         Ok(uuid.replace([':', '-'], ""))
@@ -285,7 +285,7 @@ impl Trial<'_> {
             server.holds("expected")?;
             server.order(&["remove", "tank", "m1"])?;
             server.order(&["add", "tank", "spare"])?;
-            server.settle(true)?;
+            server.wait_until_idle(true)?;
             server.write("expected", &[(2_000_384, 70_144, 0x66)])?;
             server.scrub()?;
         }

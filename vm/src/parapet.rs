@@ -107,7 +107,7 @@ impl Server<'_> {
     }
 
     /// Waits until no job is running and, if `whole`, every slot is in sync.
-    pub(crate) fn settle(&self, whole: bool) -> Result<Value> {
+    pub(crate) fn wait_until_idle(&self, whole: bool) -> Result<Value> {
         if whole {
             let words = ["wait", "tank", "--for", "whole", "--timeout", PATIENCE_S, "--quiet"];
             self.order(&words)?;
@@ -119,7 +119,7 @@ impl Server<'_> {
     /// Compares all redundancy, which must agree.
     pub(crate) fn scrub(&self) -> Result {
         self.order(&["scrub", "tank"])?;
-        let status = self.settle(false)?;
+        let status = self.wait_until_idle(false)?;
         let found = &status["last_scrub"]["mismatches"];
         ensure(found == 0, || format!("our scrub finds {found} mismatches"))
     }

@@ -11,7 +11,7 @@ pub(crate) struct Failure {
 
 impl Failure {
     /// Everything has been said already.
-    pub(crate) fn told() -> Failure {
+    pub(crate) fn reported() -> Failure {
         Failure::new("", "")
     }
 

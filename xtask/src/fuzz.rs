@@ -48,7 +48,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         let status = one.arg(file).env("FUZZ_VERBOSE", "1").status();
         return match status {
             Ok(status) if status.success() => Ok(()),
-            _ => Err(Failure::told()),
+            _ => Err(Failure::reported()),
         };
     }
     let found = fuzz.fuzz(CANARY, CANARY_SECONDS, options.seed)?;
@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     }
     let word = if failed == 0 { "ok" } else { "FAILED" };
     println!("test result: {word}. {passed} passed; {failed} failed");
-    if failed == 0 { Ok(()) } else { Err(Failure::told()) }
+    if failed == 0 { Ok(()) } else { Err(Failure::reported()) }
 }
 
 fn parse(arguments: &[String], known: Vec<String>) -> Result<Options, Failure> {

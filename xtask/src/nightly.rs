@@ -146,9 +146,9 @@ fn carry_out<'a>(lane: &'a [Step<'a>], root: &Path) -> Vec<Outcome<'a>> {
     let mut outcomes = Vec::new();
     for step in lane {
         println!("{:<10} | {}", step.name, step.command);
-        let tell = |line: &str| println!("{:<10} | {line}", step.name);
+        let print_line = |line: &str| println!("{:<10} | {line}", step.name);
         let deadline = Instant::now() + Duration::from_secs(step.minutes * 60);
-        match steps::carry_out(step, root, Some(deadline), &tell) {
+        match steps::carry_out(step, root, Some(deadline), &print_line) {
             Ok(outcome) => outcomes.push(outcome),
             Err(failure) => println!("{:<10} | {failure}", step.name),
         }
@@ -166,7 +166,7 @@ fn close(outcomes: &[Outcome<'_>], missing: usize) -> Result<(), Failure> {
         println!("{:<10} {word} {:>6} min  {last}", step.name, took.as_secs() / 60);
     }
     println!("\n{} parts passed, {failed} failed", outcomes.len() + missing - failed);
-    if failed == 0 { Ok(()) } else { Err(Failure::told()) }
+    if failed == 0 { Ok(()) } else { Err(Failure::reported()) }
 }
 
 #[cfg(test)]

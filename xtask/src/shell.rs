@@ -86,7 +86,7 @@ pub(crate) fn hand_over(folder: &Path, words: &[String]) -> Result<(), Failure> 
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match command(folder, &words).status() {
         Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(Failure::told()),
+        Ok(_) => Err(Failure::reported()),
         Err(error) => Err(Failure::new(format!("{}: {error}", words[0]), "build it again")),
     }
 }

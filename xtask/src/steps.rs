@@ -55,12 +55,12 @@ impl fmt::Display for Outcome<'_> {
     }
 }
 
-/// Runs a step, up to its deadline, if any, and passes each printed line to `tell`.
+/// Runs a step, up to its deadline, if any, and passes each printed line to `print_line`.
 pub(crate) fn carry_out<'a>(
     step: &'a Step<'a>,
     root: &Path,
     deadline: Option<Instant>,
-    tell: &dyn Fn(&str),
+    print_line: &dyn Fn(&str),
 ) -> Result<Outcome<'a>, Failure> {
     let started = Instant::now();
     let words: Vec<_> = step.command.split(' ').collect();
@@ -77,7 +77,7 @@ pub(crate) fn carry_out<'a>(
     let lines = printed_by(&mut child);
     let mut outcome = Outcome::of(step);
     let mut each = |line: &str| {
-        tell(line);
+        print_line(line);
         if let Some((good, bad)) = counts(line) {
             outcome.passed += good;
             outcome.failed += bad;

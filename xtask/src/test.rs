@@ -129,7 +129,7 @@ fn close(outcomes: &[Outcome<'_>]) -> Result<(), Failure> {
     let sum = |count: fn(&Outcome<'_>) -> u64| outcomes.iter().map(count).sum::<u64>();
     println!("{} passed, {} failed", sum(|o| o.passed), sum(|o| o.failed));
     // This line is always the last: callers parse it.
-    if broken.count() == 0 { Ok(()) } else { Err(Failure::told()) }
+    if broken.count() == 0 { Ok(()) } else { Err(Failure::reported()) }
 }
 
 #[cfg(test)]

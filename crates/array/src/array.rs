@@ -240,7 +240,7 @@ impl Array {
     /// Refused if the disk is too small or a member already.
     pub async fn add(&self, disk: Rc<dyn Disk>, name: &str) -> Result<MemberId> {
         let newcomer = self.admit(disk, name).await?;
-        self.enlist(newcomer).await
+        self.add_prepared(newcomer).await
     }
 
     /// Brings a member back to its slot, copying only what has changed since it left. For an array
@@ -251,7 +251,7 @@ impl Array {
     /// [`Array::add`] it as a new one.
     pub async fn readd(&self, disk: Rc<dyn Disk>, name: &str) -> Result<MemberId> {
         let newcomer = self.readmit(disk, name).await?;
-        self.enlist(newcomer).await
+        self.add_prepared(newcomer).await
     }
 
     /// The first half of [`Array::add`]: admits the disk. Before the second half, each front on
@@ -313,7 +313,7 @@ impl Array {
     ///
     /// # Errors
     /// As there.
-    pub async fn enlist(&self, newcomer: Newcomer) -> Result<MemberId> {
+    pub async fn add_prepared(&self, newcomer: Newcomer) -> Result<MemberId> {
         let id = newcomer.introduction.id;
         let command = match newcomer.back {
             None => Command::AddSpare(id),

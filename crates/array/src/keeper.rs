@@ -165,7 +165,7 @@ impl Keeper {
                 lost: RefCell::default(),
                 marking: RefCell::default(),
                 flushing: RefCell::default(),
-                still: RefCell::default(),
+                quiesced_shards: RefCell::default(),
                 quiesced: RefCell::default(),
                 commands: RefCell::default(),
             },
@@ -211,16 +211,16 @@ impl Keeper {
             if keeper.crash.record_first || !torn_rows.is_empty() {
                 keeper.replay(torn_rows).await;
             }
-            keeper.mind_changes().await;
+            keeper.run_changes().await;
         });
         let keeper = Rc::clone(self);
-        tasks.spawn(async move { keeper.mind_bits().await });
+        tasks.spawn(async move { keeper.run_bits().await });
         let keeper = Rc::clone(self);
-        tasks.spawn(async move { keeper.mind_flushes().await });
+        tasks.spawn(async move { keeper.run_flushes().await });
         let keeper = Rc::clone(self);
-        tasks.spawn(async move { keeper.mind_clearing().await });
+        tasks.spawn(async move { keeper.run_clearing().await });
         let keeper = Rc::clone(self);
-        tasks.spawn(async move { keeper.mind_jobs().await });
+        tasks.spawn(async move { keeper.run_jobs().await });
     }
 
     /// Queues a message. The tasks act on it later, because messages arrive during other work.
@@ -228,7 +228,7 @@ impl Keeper {
         match message {
             ToKeeper::Lost { member, why } => self.inbox.lost.borrow_mut().push_back((member, why)),
             ToKeeper::Still { shard } => {
-                self.inbox.still.borrow_mut().insert(shard);
+                self.inbox.quiesced_shards.borrow_mut().insert(shard);
             }
             ToKeeper::Quiesced { shard } => {
                 self.inbox.quiesced.borrow_mut().insert(shard);

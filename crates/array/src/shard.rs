@@ -153,7 +153,7 @@ impl Shard {
         let engine = Rc::clone(&self.engine);
         tasks.spawn(async move { engine.track_latency().await });
         let engine = Rc::clone(&self.engine);
-        tasks.spawn(async move { engine.mind_late().await });
+        tasks.spawn(async move { engine.run_orphans().await });
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.tend_bits().await });
         let shard = Rc::clone(self);
@@ -172,9 +172,9 @@ impl Shard {
         tasks.spawn(async move { shard.report_stillness().await });
         if self.engine.setup.cache == CacheMode::Writeback {
             let shard = Rc::clone(self);
-            tasks.spawn(async move { shard.mind_waiting().await });
+            tasks.spawn(async move { shard.run_admission().await });
             let shard = Rc::clone(self);
-            tasks.spawn(async move { shard.mind_age().await });
+            tasks.spawn(async move { shard.run_aging().await });
         }
         let shard = Rc::clone(self);
         tasks.spawn(async move { shard.report_quiescence().await });
@@ -239,11 +239,11 @@ impl Shard {
     /// Puts a unit in the queue.
     pub(crate) fn line_up(&self, unit: Unit) {
         self.queue.borrow_mut().push(unit);
-        self.rouse();
+        self.wake_idle();
     }
 
     /// Wakes a worker that has nothing to do.
-    fn rouse(&self) {
+    fn wake_idle(&self) {
         let worker = self.idle.borrow_mut().pop();
         if let Some(worker) = worker {
             worker.wake();
@@ -354,7 +354,7 @@ impl Shard {
             self.bits_changed.raise();
         }
         drop(claim);
-        work.let_go();
+        work.release_disks();
         for (part, gain, result) in ended {
             self.finish_durably(part, gain, result).await;
         }

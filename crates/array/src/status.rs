@@ -206,7 +206,7 @@ pub struct Event {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum EventKind {
     /// Interrupted rows were replayed from the intent log.
-    Settled,
+    Replayed,
     /// A member was lost.
     Fail,
     /// A member was taken out of service by command.

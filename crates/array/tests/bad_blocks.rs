@@ -51,7 +51,7 @@ fn rebuild(world: &mut World, array: &Array, member: usize) {
     world.until(array, |status| status.clean);
 }
 
-fn heal(world: &World) {
+fn make_whole(world: &World) {
     world.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
 }
 
@@ -72,12 +72,12 @@ fn is_compared_beside_a_listed_block(level: Level, members: usize, away: u64, re
         world.disks[member].break_with(Fault::Unreadable { offset, len: BLOCK as u64 });
     }
     rebuild(&mut world, &array, data[0]);
-    heal(&world);
+    make_whole(&world);
     world.write(&array, 192 << 10, &content[192 << 10..196 << 10]).expect("healthy");
     world.disks[parity].break_with(Fault::HungFrom(offset));
     drop(world.begin(&array, 2 * CHUNK + away, &pattern(2 * CHUNK + away, BLOCK, 3)));
     world.crash(array);
-    heal(&world);
+    make_whole(&world);
     let array = world.start();
     for _ in 0..2 {
         if let Ok(read) = world.read(&array, 0, BLOCK) {
@@ -125,7 +125,7 @@ fn a_repair_corrects_listed_blocks_and_their_neighbours() {
             world.disks[member].break_with(Fault::Unreadable { offset, len: BLOCK as u64 });
         }
         rebuild(&mut world, &array, data[0]);
-        heal(&world);
+        make_whole(&world);
         if level == Level::Raid6 {
             world.disks[data[0]].disk.poke(offset + 2 * BLOCK as u64, &[1; BLOCK]);
         }
@@ -373,7 +373,7 @@ fn a_rewritten_listed_block_is_good_though_another_member_is_lost() {
             let offset = world.data_offset();
             world.disks[source].break_with(Fault::Unreadable { offset, len: BLOCK as u64 });
             rebuild(&mut world, &array, listed);
-            heal(&world);
+            make_whole(&world);
             world.disks[other].break_with(Fault::WriteErrorAt(offset));
             let new = pattern(0, BLOCK, 7);
             world.write(&array, 0, &new).expect("it has a place");
@@ -543,7 +543,7 @@ fn parity_given_up_on_a_full_list_is_not_trusted_later() {
     world.flush(&array);
     world.sleep(&array, Duration::from_secs(1));
     world.run(&array, array.stop()).expect("in order");
-    heal(&world);
+    make_whole(&world);
     world.disks[q] = spare;
     let array = world.start();
     array.set_speed(1, 1);

@@ -96,7 +96,7 @@ fn whichever_flush_fails_nothing_that_was_flushed_is_lost_and_no_bit_with_it() {
                     drop(array);
                     let failed = disk.flush_fails_in.take().is_none();
                     let what = format!("{level}, {cache:?}, crash {crash}, disk{victim}, {nth}");
-                    come_back(&world, victim, failed, &content, &what);
+                    readd_after_failed_flush(&world, victim, failed, &content, &what);
                     runs += 1;
                     if !failed {
                         break;
@@ -110,7 +110,13 @@ fn whichever_flush_fails_nothing_that_was_flushed_is_lost_and_no_bit_with_it() {
 }
 
 /// The member returns with its contents and gets the missing ones; then one of the others is lost.
-fn come_back(world: &World, victim: usize, failed: bool, content: &[u8], what: &str) {
+fn readd_after_failed_flush(
+    world: &World,
+    victim: usize,
+    failed: bool,
+    content: &[u8],
+    what: &str,
+) {
     let array = world.start();
     let missing = array.status().slots[victim].state == SlotState::Missing;
     assert_eq!(missing, failed, "{what}: a member that failed a flush is lost, and no other");

@@ -63,8 +63,8 @@ fn where_all_members_run_out_of_space_writes_fail_and_reads_go_on() {
             world.read(&array, end, len).expect("old, new, or a part of each");
             world.flush(&array);
             let events = array.log().since(0);
-            let told = |event: &&array::status::Event| event.kind == EventKind::Full;
-            assert_eq!(events.iter().filter(told).count(), 1, "{what}: told once");
+            let is_full_event = |event: &&array::status::Event| event.kind == EventKind::Full;
+            assert_eq!(events.iter().filter(is_full_event).count(), 1, "{what}: told once");
             assert!(!events.iter().any(|event| event.kind == EventKind::Fail), "{what}");
             world.run(&array, array.stop()).expect("it has nothing to write");
             drop(array);

@@ -97,10 +97,10 @@ fn a_read_error_is_repaired_in_place_and_the_member_stays() {
         assert_eq!(world.read(&array, 0, bytes.len()).expect("as written"), bytes);
         assert!(whole(&array.status()), "{level}: no member was lost");
         let events = array.log().since(0);
-        let told = events.iter().any(|event| {
+        let logged = events.iter().any(|event| {
             event.kind == EventKind::Repaired && event.text.contains(" of its disk rewritten")
         });
-        assert!(told, "{level}: {events:?}");
+        assert!(logged, "{level}: {events:?}");
         // Blocks that no client reads (parity, another copy) are checked and repaired by a scrub.
         array.scrub(true).expect("nothing else runs");
         world.until(&array, |status| status.last_scrub.is_some());
@@ -425,7 +425,7 @@ fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
     assert!(matches!(lost.kind(), ErrorKind::Medium { .. }), "{lost}");
     world.read(&array, 0, 4096).expect_err("told only once in a second");
     // It is reported, and the status has the lost bytes.
-    let told = |kind: EventKind| {
+    let logged = |kind: EventKind| {
         let events = array.log().since(0).into_iter().filter(move |event| event.kind == kind);
         events.map(|event| event.text).collect::<Vec<_>>()
     };
@@ -433,12 +433,12 @@ fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
         let members = status.slots.iter().filter_map(|slot| slot.member.as_ref());
         members.map(|member| member.bad_bytes).sum::<u64>()
     };
-    world.until(&array, |_| !told(EventKind::ClientError).is_empty());
-    assert_eq!(told(EventKind::ClientError).len(), 1);
-    let text = &told(EventKind::ClientError)[0];
+    world.until(&array, |_| !logged(EventKind::ClientError).is_empty());
+    assert_eq!(logged(EventKind::ClientError).len(), 1);
+    let text = &logged(EventKind::ClientError)[0];
     assert!(text.contains("a read of 4096 bytes at array offset 0"), "{text}");
     assert_eq!(bad(&array.status()), 4096);
-    let text = &told(EventKind::BadBlock)[0];
+    let text = &logged(EventKind::BadBlock)[0];
     assert!(text.contains(&format!("4096 bytes at offset {at} of its disk")), "{text}");
     let rest = world.read(&array, 1 << 17, 1 << 19).expect("all else was rebuilt");
     assert_eq!(rest, bytes[1 << 17..(1 << 17) + (1 << 19)]);

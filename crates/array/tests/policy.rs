@@ -191,9 +191,9 @@ fn an_array_that_cannot_have_its_checksums_any_more_runs_without_them() {
     assert!(refusal.contains("disk2"), "{refusal}");
     let assembly = world.assemble(0..4, &Options::default()).expect("all are there");
     assert!(!assembly.facts().checksums);
-    let told =
+    let is_noted =
         |note: &Note| matches!(note, Note::ChecksumsDropped { why } if why.contains("disk2"));
-    assert!(assembly.notes.iter().any(told), "{:?}", assembly.notes);
+    assert!(assembly.notes.iter().any(is_noted), "{:?}", assembly.notes);
     let array = Array::start(assembly, &world.host);
     let content = pattern(0, 256 << 10, 1);
     world.write(&array, 0, &content).expect("healthy");

@@ -229,7 +229,11 @@ fn a_bad_block_of_parity_costs_no_other_block_of_a_degraded_row() {
 
 /// An array of parity with or without checksums, and a row that has lost one more data block than
 /// its parity can recover. Returns the content, and the members with the row's data in order.
-fn overtaxed(level: Level, members: usize, checksums: bool) -> (World, Array, Vec<u8>, Vec<usize>) {
+fn lost_beyond_level(
+    level: Level,
+    members: usize,
+    checksums: bool,
+) -> (World, Array, Vec<u8>, Vec<usize>) {
     let world = World::new(members, 6 << 20);
     let layout = Layout::default_for(level, members);
     let checksums = Some(checksums);
@@ -253,7 +257,8 @@ fn overtaxed(level: Level, members: usize, checksums: bool) -> (World, Array, Ve
 fn in_a_row_that_has_lost_too_much_each_block_can_be_written_anew() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid4, 4), (Level::Raid6, 6)] {
         for checksums in [false, true] {
-            let (world, mut array, mut content, data) = overtaxed(level, members, checksums);
+            let (world, mut array, mut content, data) =
+                lost_beyond_level(level, members, checksums);
             let lost = array.geometry().redundancy() + 1;
             let each = (0..lost).map(|block| block * CHUNK as usize);
             for at in each.clone() {
@@ -283,7 +288,7 @@ fn in_a_row_that_has_lost_too_much_each_block_can_be_written_anew() {
 /// recorded, nothing may be computed from it.
 #[test]
 fn a_power_loss_before_parity_is_discarded_makes_no_garbage() {
-    let (world, array, content, data) = overtaxed(Level::Raid5, 4, false);
+    let (world, array, content, data) = lost_beyond_level(Level::Raid5, 4, false);
     let parity = (0..4).find(|member| !data.contains(member)).expect("three of four hold data");
     // Everything else to be recorded before a write is on record already: only the list is not.
     world.write(&array, 128 << 10, &content[128 << 10..132 << 10]).expect("healthy");
@@ -306,7 +311,7 @@ fn a_power_loss_before_parity_is_discarded_makes_no_garbage() {
 /// slot.
 #[test]
 fn a_copy_of_discarded_parity_makes_no_garbage() {
-    let (mut world, array, content, data) = overtaxed(Level::Raid5, 4, false);
+    let (mut world, array, content, data) = lost_beyond_level(Level::Raid5, 4, false);
     let parity = (0..4).find(|member| !data.contains(member)).expect("three of four hold data");
     world.run(&array, array.stop()).expect("clean");
     (world.host.bounds.checkpoint_bytes, world.host.bounds.unit_bytes) = (64 << 10, 128 << 10);

@@ -260,9 +260,12 @@ fn a_scrub_ends_when_a_member_is_lost_and_the_spare_takes_over_at_once() {
             let compared = scrub.report.compared_bytes;
             assert!(compared > 0 && compared < array.limits().bytes, "{compared}");
             let events = array.log().since(0);
-            let told = events.iter().find(|event| event.kind == EventKind::JobInterrupted);
-            let told = &told.expect("it is told").text;
-            assert!(told.contains("a member was lost") && told.contains("compared"), "{told}");
+            let interrupted = events.iter().find(|event| event.kind == EventKind::JobInterrupted);
+            let interrupted = &interrupted.expect("the interruption is logged").text;
+            assert!(
+                interrupted.contains("a member was lost") && interrupted.contains("compared"),
+                "{interrupted}"
+            );
             array.set_speed(0, u64::MAX);
             world.until(&array, |status| status.redundancy_left >= 1 && status.job.is_none());
         }
@@ -354,7 +357,7 @@ fn a_checked_read_with_a_mismatch_is_corrected_on_raid_6_and_an_error_on_raid_5(
         let stripe = array.geometry().stripe_bytes();
         let read = world.read(&array, 4 * stripe, stripe as usize);
         let events = array.log().since(0);
-        let told = |kind: EventKind| events.iter().filter(|event| event.kind == kind).count();
+        let count = |kind: EventKind| events.iter().filter(|event| event.kind == kind).count();
         if level == Level::Raid6 {
             assert_eq!(
                 read.expect("both are named"),
@@ -367,7 +370,7 @@ fn a_checked_read_with_a_mismatch_is_corrected_on_raid_6_and_an_error_on_raid_5(
         } else {
             assert!(read.is_err(), "nobody can be blamed");
             world.until(&array, |_| array.log().count() >= 1);
-            assert_eq!(told(EventKind::Repaired), 0);
+            assert_eq!(count(EventKind::Repaired), 0);
             let events = array.log().since(0);
             assert!(events.iter().any(|event| event.text.contains("contradict")), "{events:?}");
         }

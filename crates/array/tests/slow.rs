@@ -128,10 +128,10 @@ fn one_member_at_a_hundred_times_the_latency_costs_at_most_twice_the_p99() {
             assert!(member.slow && slots[1].state == SlotState::InSync, "{level}: {member:?}");
             assert!(member.reads.expect("it was measured").p50 > 50 * USUAL, "{level}");
             assert!(!slots[0].member.as_ref().expect("as above").slow, "{level}");
-            let told = array.log().since(0);
-            let told = told.iter().filter(|event| event.kind == EventKind::Slow);
+            let events = array.log().since(0);
+            let events = events.iter().filter(|event| event.kind == EventKind::Slow);
             assert_eq!(
-                told.map(|event| event.member.as_deref()).collect::<Vec<_>>(),
+                events.map(|event| event.member.as_deref()).collect::<Vec<_>>(),
                 [Some("disk1")]
             );
         }
@@ -177,8 +177,8 @@ fn a_member_that_is_quick_again_is_read_again() {
             rounds += 1;
             assert!(rounds < 20, "{level}: it is never read again");
         }
-        let told = array.log().since(0);
-        assert!(told.iter().any(|event| event.kind == EventKind::SlowOver), "{level}");
+        let events = array.log().since(0);
+        assert!(events.iter().any(|event| event.kind == EventKind::SlowOver), "{level}");
         let before = world.disks[1].reads.get();
         load(&world, &array, RANDOM);
         assert!(world.disks[1].reads.get() - before > 1000, "{level}: it does its share");

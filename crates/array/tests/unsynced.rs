@@ -71,28 +71,28 @@ fn an_array_that_was_never_started_or_stopped_in_the_middle_of_its_first_sync_is
     let assemble = |which: std::ops::Range<usize>| {
         world.assemble(which, &Options { degraded: true, ..Options::default() })
     };
-    let told = |note: fn(&Note) -> bool| {
+    let assert_note = |note: fn(&Note) -> bool| {
         let assembly = assemble(0..4).expect("complete: no force is needed");
         assert!(assembly.notes.iter().any(note), "{:?}", assembly.notes);
     };
-    told(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
+    assert_note(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
     let refused = assemble(0..3).err().expect("degraded").to_string();
     assert!(refused.contains("never been in sync"), "{refused}");
 
     // Started, and killed before any write: still new. Not after a write.
     drop(world.start());
-    told(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
+    assert_note(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
     let array = world.start();
     array.set_speed(1, 1);
     world.write(&array, 4 << 20, &[1; 512]).expect("usable at once");
     drop(array);
-    told(|note| matches!(note, Note::Unsynced { cause: Cause::Crash, .. }));
+    assert_note(|note| matches!(note, Note::Unsynced { cause: Cause::Crash, .. }));
 
     let array = world.start();
     array.set_speed(1 << 20, 1 << 20);
     world.until(&array, |status| status.job.as_ref().is_some_and(|job| job.done_bytes > 1 << 20));
     world.run(&array, array.stop()).expect("stopped in order");
-    told(|note| {
+    assert_note(|note| {
         let Note::Unsynced { bytes, cause } = note else { return false };
         *cause == Cause::Unfinished && *bytes < 15 << 20
     });
@@ -168,8 +168,9 @@ fn suspect_data_of_a_lost_member_is_an_error_and_no_garbage() {
         world.disks[1].break_with(Fault::Gone);
         let lost = errors(&world, &array, &bytes);
         assert!(lost > 20, "{level}: {lost}");
-        let told = array.log().since(0).into_iter().any(|event| event.text.contains("in sync"));
-        assert!(told, "{level}: it is told");
+        let assert_note =
+            array.log().since(0).into_iter().any(|event| event.text.contains("in sync"));
+        assert!(assert_note, "{level}: it is told");
         let read = world.read(&array, 64 * stripe, 3 * CHUNK as usize);
         assert!(read.expect("written since").iter().all(|&byte| byte == 0x42));
         // A write to other blocks of a row leaves the lost block as it was: unverified.

@@ -231,7 +231,7 @@ type Spoiler = (&'static str, fn(&mut Superblock));
 
 #[test]
 fn places_that_cannot_be_are_refused_by_name() {
-    let spoilers: [Spoiler; 8] = [
+    let corruptions: [Spoiler; 8] = [
         ("data_size", |s| s.data_size += 1),
         ("data_size", |s| s.data_offset = 1 << 53),
         ("super_offset", |s| s.super_offset = 1 << 40),
@@ -241,9 +241,9 @@ fn places_that_cannot_be_are_refused_by_name() {
         ("bitmap_offset", |s| s.bitmap_offset = 264),
         ("bitmap_offset", |s| s.bitmap_offset = i32::MIN),
     ];
-    for (field, spoil) in spoilers {
+    for (field, corrupt) in corruptions {
         let mut found = foreign();
-        spoil(&mut found);
+        corrupt(&mut found);
         let error = ByteMap::of(&found, TIB).unwrap_err();
         assert_eq!(error.field, field, "{error}");
         assert!(matches!(error.fault, Fault::Conflict(_) | Fault::Above { .. }));

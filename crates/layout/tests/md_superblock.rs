@@ -187,9 +187,9 @@ fn each_rule_names_its_field() {
         ("new_offset", |s| (s.features.0, s.reshape.new_offset) = (64, -0x4000)),
         ("new_offset", |s| (s.features.0, s.reshape.new_offset) = (64, i32::MIN)),
     ];
-    for (index, (field, spoil)) in rules.into_iter().enumerate() {
+    for (index, (field, corrupt)) in rules.into_iter().enumerate() {
         let mut superblock = sample();
-        spoil(&mut superblock);
+        corrupt(&mut superblock);
         let error = Superblock::parse(&superblock.print(), FOUND_AT).unwrap_err();
         assert_eq!(error.field, field, "rule {index}: {error}");
     }

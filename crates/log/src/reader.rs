@@ -19,16 +19,16 @@ use crate::solve::{Partial, TornRow};
 use crate::verdict::{Copies, Kind, Lacking, Verdict, verdict};
 
 /// The reason why a log is not trusted.
-pub struct Disbelief {
+pub struct Untrusted {
     /// For people.
     pub why: String,
     /// The member with that log, if all other logs can be trusted without it.
     pub of: Option<MemberId>,
 }
 
-impl From<String> for Disbelief {
-    fn from(why: String) -> Disbelief {
-        Disbelief { why, of: None }
+impl From<String> for Untrusted {
+    fn from(why: String) -> Untrusted {
+        Untrusted { why, of: None }
     }
 }
 
@@ -49,9 +49,9 @@ impl Source<'_> {
     }
 
     /// Marks this log as untrusted.
-    pub fn disbelieved(&self, why: impl Display) -> Disbelief {
+    pub fn untrusted(&self, why: impl Display) -> Untrusted {
         let of = self.of.map(|(id, _)| id);
-        Disbelief { why: format!("the log of {} {why}", self.name), of }
+        Untrusted { why: format!("the log of {} {why}", self.name), of }
     }
 }
 
@@ -126,7 +126,7 @@ fn batches(
     zone: &Zone<'_>,
     mut found: BTreeMap<u64, Found>,
     tail: u64,
-) -> Result<BTreeMap<u64, Found>, Disbelief> {
+) -> Result<BTreeMap<u64, Found>, Untrusted> {
     let Some((_, (newest, _))) = found.last_key_value() else { return Ok(found) };
     let newest = newest.header;
     found.retain(|&sequence, _| sequence >= tail);
@@ -135,7 +135,7 @@ fn batches(
         match found.get(&at.previous) {
             Some((batch, _)) => at = batch.header,
             None if at.previous > newest.durable => break,
-            None => return Err(zone.log.disbelieved("is damaged")),
+            None => return Err(zone.log.untrusted("is damaged")),
         }
     }
     Ok(found)
@@ -147,10 +147,10 @@ fn batches(
 fn each_batches(
     logs: &[Zone<'_>],
     zone: u32,
-) -> Result<(u64, Vec<BTreeMap<u64, Found>>), Disbelief> {
+) -> Result<(u64, Vec<BTreeMap<u64, Found>>), Untrusted> {
     let scanned = |own: &Zone<'_>| {
         let found = scan(own.bytes, own.log.session(), zone);
-        found.map_err(|error| own.log.disbelieved(format_args!("is damaged: {error}")))
+        found.map_err(|error| own.log.untrusted(format_args!("is damaged: {error}")))
     };
     let found: Vec<_> = logs.iter().map(scanned).collect::<Result<_, _>>()?;
     let tail_of = |found: &BTreeMap<u64, Found>| {
@@ -175,14 +175,14 @@ struct Both<'a> {
 
 impl Both<'_> {
     /// Checks that both parity members got the same record, except for the parity in it.
-    fn check(&self) -> Result<(), Disbelief> {
+    fn check(&self) -> Result<(), Untrusted> {
         let row = |record: &Record| {
             let Record { len, stripes, first, count, partial, zeros, .. } = *record;
             (len, stripes, first, count, partial, zeros)
         };
         match (self.p, self.q) {
             (Some((.., p)), Some((zone, _, q))) if row(&p.record) != row(&q.record) => {
-                Err(zone.log.disbelieved("contradicts what another member has of the same row"))
+                Err(zone.log.untrusted("contradicts what another member has of the same row"))
             }
             _ => Ok(()),
         }
@@ -198,7 +198,7 @@ pub fn torn_rows(
     zone: u32,
     holders: &Holders<'_>,
     geometry: &Geometry,
-) -> Result<(Vec<TornRow>, Expected), Disbelief> {
+) -> Result<(Vec<TornRow>, Expected), Untrusted> {
     let (tail, each) = each_batches(logs, zone)?;
     let each: Vec<_> = logs.iter().zip(each).collect();
     let mut sequences: Vec<u64> =

@@ -32,7 +32,7 @@ struct Live {
     users: u32,
     /// The number of flushes, and of checksum writes, that had begun when its last unit had written
     /// its rows.
-    landed: Option<(u64, u64)>,
+    rows_written: Option<(u64, u64)>,
     /// Its rows are durable.
     durable: bool,
     /// The number of flushes that had begun when the checksums of its blocks were on the members.
@@ -136,12 +136,12 @@ impl Ring {
 
     /// True if a flush would make something durable.
     pub fn has_volatile(&self) -> bool {
-        self.live.iter().any(|batch| batch.landed.is_some() && !batch.durable)
+        self.live.iter().any(|batch| batch.rows_written.is_some() && !batch.durable)
     }
 
     /// True if a batch may be retired by a flush.
     pub fn has_landed(&self) -> bool {
-        self.live.iter().any(|batch| batch.landed.is_some() && !batch.retired)
+        self.live.iter().any(|batch| batch.rows_written.is_some() && !batch.retired)
     }
 
     /// Places the next batch of `bytes` bytes for `users` units, which had reserved `reserved`
@@ -162,13 +162,13 @@ impl Ring {
         assert!(self.used <= self.zone_bytes / 2, "a batch is larger than its units have reserved");
         let (sequence, tail) = (self.next, self.next - self.live.len() as u64);
         let empty = users == 0;
-        let landed = empty.then_some((self.flushes, self.writings));
+        let rows_written = empty.then_some((self.flushes, self.writings));
         let (durable, checksummed, resolved, retired) = (empty, None, empty, empty);
         self.live.push_back(Live {
             start,
             bytes,
             users,
-            landed,
+            rows_written,
             durable,
             checksummed,
             resolved,
@@ -201,14 +201,14 @@ impl Ring {
 
     /// A unit of this batch has written all its rows. They are durable unless a member has a
     /// volatile cache.
-    pub fn landed(&mut self, sequence: u64, volatile: bool) {
+    pub fn rows_written(&mut self, sequence: u64, volatile: bool) {
         let (now, checksums) = ((self.flushes, self.writings), self.checksums);
         let batch = self.batch(sequence).expect("a batch is kept while it has users");
         assert!(batch.users > 0, "a unit has written its rows twice");
         batch.users -= 1;
         batch.resolved = !volatile;
         if batch.users == 0 {
-            batch.landed = Some(now);
+            batch.rows_written = Some(now);
             batch.durable = !volatile || broken(Broken::LogRecycledUnflushed);
             batch.retired = batch.durable && (!checksums || broken(Broken::LogRecycledUnsummed));
             self.pop();
@@ -228,7 +228,7 @@ impl Ring {
         assert!(number < self.writings, "checksums are written that were not begun");
         for batch in &mut self.live {
             if batch.checksummed.is_none()
-                && batch.landed.is_some_and(|(_, landed)| landed <= number)
+                && batch.rows_written.is_some_and(|(_, rows_written)| rows_written <= number)
             {
                 batch.checksummed = Some(flushes);
                 batch.retired |= batch.resolved;
@@ -248,7 +248,8 @@ impl Ring {
         let checksums = self.checksums && !broken(Broken::LogRecycledUnsummed);
         assert!(number < self.flushes, "a flush ends that was not begun");
         for batch in &mut self.live {
-            batch.durable |= batch.landed.is_some_and(|(landed, _)| landed <= number);
+            batch.durable |=
+                batch.rows_written.is_some_and(|(rows_written, _)| rows_written <= number);
             let checksummed =
                 !checksums || batch.checksummed.is_some_and(|checksummed| checksummed <= number);
             batch.retired |= batch.durable && checksummed;
@@ -315,9 +316,9 @@ mod tests {
         assert_eq!((first.start, first.sequence, first.tail), (0, 1, 1));
         assert_eq!(write(&mut ring, 8 * KIB).start, 12 * KIB);
         assert!(!ring.reserve(8 * KIB), "4 KiB are left");
-        ring.landed(1, true);
+        ring.rows_written(1, true);
         let number = ring.flush_begins();
-        ring.landed(2, true);
+        ring.rows_written(2, true);
         ring.flushed(number);
         assert!(!ring.is_live(1) && ring.is_live(2), "the second landed after the flush began");
         assert!(!ring.reserve(8 * KIB), "retired, but not recorded");
@@ -333,7 +334,7 @@ mod tests {
     fn there_is_always_room_for_the_most() {
         let mut ring = Ring::new(64 * KIB, false);
         let placed = write(&mut ring, 12 * KIB);
-        ring.landed(placed.sequence, false);
+        ring.rows_written(placed.sequence, false);
         assert!(!ring.reserve(ring.most()) && ring.has_retired());
         record(&mut ring);
         assert!(!ring.has_retired(), "another empty batch would make no more room");
@@ -347,7 +348,7 @@ mod tests {
         for _ in 0..5 {
             let placed = write(&mut ring, 20 * KIB);
             places.push(placed.start / KIB);
-            ring.landed(placed.sequence, false);
+            ring.rows_written(placed.sequence, false);
             record(&mut ring);
         }
         assert_eq!(places, [0, 24, 0, 24, 0]);
@@ -378,7 +379,7 @@ mod tests {
                 open.push_back(ring.place(bytes, bytes, 1).sequence);
                 ring.written();
             } else if let Some(sequence) = open.pop_front() {
-                ring.landed(sequence, state >> 60 != 0);
+                ring.rows_written(sequence, state >> 60 != 0);
                 let number = ring.flush_begins();
                 ring.flushed(number);
             } else {

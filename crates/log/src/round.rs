@@ -158,7 +158,7 @@ impl Round {
 
     /// A unit of the batch has written all its rows. With `volatile` they are durable only after a
     /// flush.
-    pub fn landed(&mut self, volatile: bool) {
+    pub fn rows_written(&mut self, volatile: bool) {
         let Phase::UnderWay(users) = &mut self.phase else { return };
         self.volatile |= volatile && !broken(Broken::LogRecycledUnflushed);
         assert!(*users > 0, "a unit has written its rows twice");
@@ -195,7 +195,7 @@ impl Round {
     /// A flush has succeeded: rows that had landed before it began are durable.
     pub fn flushed(&mut self, number: u64) {
         assert!(number < self.flushes, "a flush ends that was not begun");
-        if matches!(self.phase, Phase::Landed(landed) if landed <= number) {
+        if matches!(self.phase, Phase::Landed(rows_written) if rows_written <= number) {
             self.next();
         }
     }
@@ -231,9 +231,9 @@ mod tests {
         assert!(round.is_due(false));
         assert_eq!(round.place(), 1);
         assert_eq!(round.join(of(2, 4 * KIB)), None, "under way");
-        round.landed(true);
+        round.rows_written(true);
         let early = round.flush_begins();
-        round.landed(false);
+        round.rows_written(false);
         assert!(round.has_landed());
         round.flushed(early);
         assert_eq!(round.join(of(2, 4 * KIB)), None, "the flush began too early");
@@ -243,7 +243,7 @@ mod tests {
         round.hand_over();
         assert!(round.is_due(false));
         round.place();
-        round.landed(false);
+        round.rows_written(false);
         assert!(round.join(of(2, 4 * KIB)).is_some(), "nothing to be flushed");
     }
 

@@ -78,10 +78,10 @@ impl Space {
     }
 
     /// A unit of this batch has written all its rows, some perhaps `volatile`.
-    pub fn landed(&mut self, batch: u64, volatile: bool) {
+    pub fn rows_written(&mut self, batch: u64, volatile: bool) {
         match self {
-            Space::Ring(ring) => ring.landed(batch, volatile),
-            Space::Round(round) => round.landed(volatile),
+            Space::Ring(ring) => ring.rows_written(batch, volatile),
+            Space::Round(round) => round.rows_written(volatile),
         }
     }
 

@@ -211,8 +211,8 @@ pub async fn assemble(
     let reach = MemberIo::within(Rc::clone(&clock), options.deadline);
     let (mut members, journals) = gather(&reach, candidates, options).await?;
     let geometry = shape::of_array(&members, options)?;
-    let heard = hear(&reach, &mut members, &geometry, &journals, options).await?;
-    let Heard { mut assigned, mut loaded, intents } = heard;
+    let loaded_logs = load_logs(&reach, &mut members, &geometry, &journals, options).await?;
+    let LoadedLogs { mut assigned, mut loaded, intents } = loaded_logs;
     let dirty = loaded.unsynced.clone();
     loaded.permit(&members, &mut assigned, &geometry, options, &intents)?;
     let shortened = dirty::Loaded::shorten_copies(&dirty, &mut assigned, &geometry);
@@ -280,7 +280,7 @@ fn to_replay(intents: &intents::Intents, read_only_reason: &Option<String>) -> V
 }
 
 /// The assignment of members to slots, and the contents of their metadata.
-struct Heard {
+struct LoadedLogs {
     assigned: slots::Assigned,
     loaded: dirty::Loaded,
     intents: intents::Intents,
@@ -289,18 +289,18 @@ struct Heard {
 /// Loads the members' bitmaps and logs. After a crash of a degraded array, a member with an
 /// unreadable log is left out as if it were lost, if the level can work without it. The logs of the
 /// others suffice for the rest.
-async fn hear(
+async fn load_logs(
     reach: &MemberIo,
     members: &mut Members,
     geometry: &Geometry,
     journals: &Journals,
     options: &Options,
-) -> Result<Heard> {
+) -> Result<LoadedLogs> {
     loop {
         let assigned = slots::assignment(members, geometry, options)?;
         let loaded = dirty::load(reach, members, &assigned, geometry).await;
         let intents = intents::load(reach, members, &assigned, geometry, journals).await;
-        let unheard = intents.unheard.filter(|&id| {
+        let unreadable_log = intents.unreadable_log.filter(|&id| {
             let configuration = &assigned.configuration;
             let mut in_sync = configuration.in_sync();
             let degraded = in_sync != geometry.all_slots();
@@ -312,9 +312,9 @@ async fn hear(
                 && assigned.read_only_reason.is_none()
                 && geometry.survives(geometry.all_slots().difference(in_sync))
         });
-        match (unheard, &intents.torn_rows) {
+        match (unreadable_log, &intents.torn_rows) {
             (Some(id), Err(why)) if members.leave_out(id, why) => {}
-            _ => return Ok(Heard { assigned, loaded, intents }),
+            _ => return Ok(LoadedLogs { assigned, loaded, intents }),
         }
     }
 }

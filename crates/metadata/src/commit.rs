@@ -232,7 +232,7 @@ pub(crate) struct Opened {
 }
 
 /// The error of an operation on an expelled member.
-fn stranger() -> io::Error {
+fn expelled_error() -> io::Error {
     io::Error::new(io::ErrorKind::Gone, "a member that was removed")
 }
 
@@ -299,7 +299,7 @@ impl MetadataWriter {
         let events = self.events.get() + 1;
         assert!(events <= EVENTS_MOST, "no member would be found again with event {events}");
         self.events.set(events);
-        let mut failures = self.strangers(&assigned);
+        let mut failures = self.expelled(&assigned);
         failures.extend(self.prepare(&assigned, events).await);
         failures.extend(self.begin_journal(configuration).await);
         let utime = self.stamp();
@@ -347,10 +347,10 @@ impl MetadataWriter {
     }
 
     /// Assigned members that were expelled: nothing can be made durable on them.
-    fn strangers(&self, assigned: &[MemberId]) -> Failures {
+    fn expelled(&self, assigned: &[MemberId]) -> Failures {
         let state = self.state.borrow();
         let unknown = assigned.iter().filter(|id| !state.records.contains_key(id));
-        unknown.map(|&id| (id, stranger())).collect()
+        unknown.map(|&id| (id, expelled_error())).collect()
     }
 
     /// Writes everything that must be on the members before the superblocks with `events`.

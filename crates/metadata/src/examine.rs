@@ -185,7 +185,7 @@ async fn read_bad_blocks(
     map: &ByteMap,
 ) -> io::Result<Option<std::result::Result<FoundBadBlocks, String>>> {
     let Some(room) = probe::bad_block_log(superblock, map) else { return Ok(None) };
-    let Some(bytes) = probe::heard(reach.read(disk, room).await, superblock)? else {
+    let Some(bytes) = probe::list_bytes(reach.read(disk, room).await, superblock)? else {
         return Ok(None);
     };
     let parsed = BadBlocks::parse(&bytes, superblock.bblog.shift);

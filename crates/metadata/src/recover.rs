@@ -346,14 +346,14 @@ async fn weigh(pages: &Pages<'_>, hypothesis: Hypothesis) -> Weighed {
         let mut inside = start.inside.clone();
         inside.retain(|at| at.is_multiple_of(PAGE));
         inside.truncate(MOST_INSIDE);
-        expected.hear(pages, &hypothesis, (start, 0)).await;
+        expected.count_signs(pages, &hypothesis, (start, 0)).await;
         for at in inside {
             // Only one thing begins there, but each disk may have a candidate, such as a partition
             // table of its own.
             let mut likeliest = expected.clone();
             for start in hypothesis.starts(pages, at).await {
                 let mut with = expected.clone();
-                with.hear(pages, &hypothesis, (start, at)).await;
+                with.count_signs(pages, &hypothesis, (start, at)).await;
                 if with.count > likeliest.count {
                     likeliest = with;
                 }
@@ -369,7 +369,7 @@ async fn weigh(pages: &Pages<'_>, hypothesis: Hypothesis) -> Weighed {
 
 impl Expected {
     /// Counts the signs of the contents at `at`.
-    async fn hear(
+    async fn count_signs(
         &mut self,
         pages: &Pages<'_>,
         hypothesis: &Hypothesis,
@@ -377,17 +377,17 @@ impl Expected {
     ) {
         self.content.push((start.name, at));
         for sign in &start.signs {
-            let mut is_told = false;
+            let mut is_found = false;
             for (slot, offset) in hypothesis.places(sign.at) {
                 for (disk, votes) in self.votes[slot].iter_mut().enumerate() {
                     let page = pages.page(disk, offset).await;
                     if page.is_some_and(|page| sign.is_in(&page)) {
                         *votes += 1;
-                        is_told = true;
+                        is_found = true;
                     }
                 }
             }
-            self.count += usize::from(is_told);
+            self.count += usize::from(is_found);
         }
         self.signs.extend(start.signs);
     }

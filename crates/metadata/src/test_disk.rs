@@ -242,7 +242,7 @@ pub(crate) fn text<T>(result: Result<T>) -> String {
 
 /// Fails unless `text` contains all of `parts`.
 #[track_caller]
-pub(crate) fn says(text: &str, parts: &[&str]) {
+pub(crate) fn assert_contains(text: &str, parts: &[&str]) {
     for part in parts {
         assert!(text.contains(part), "{text:?} lacks {part:?}");
     }

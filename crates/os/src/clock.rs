@@ -19,7 +19,7 @@ impl MonotonicClock {
     }
 
     /// Time until the next sleeper is due; `None` without sleepers.
-    pub(crate) fn patience(&self) -> Option<Duration> {
+    pub(crate) fn wait_limit(&self) -> Option<Duration> {
         self.timers.next().map(|at| at - self.now())
     }
 

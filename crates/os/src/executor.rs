@@ -130,7 +130,7 @@ impl Executor {
         let mut future = pin!(future);
         let bell = Bell::new(self.reactor.sleeper());
         let waker = Waker::from(Arc::clone(&bell));
-        let awake = || bell.has_rung() || self.bell.has_rung();
+        let awake = || bell.is_raised() || self.bell.is_raised();
         loop {
             for _ in 0..ROUNDS {
                 // Tasks first, so that the future's completion does not leave behind tasks woken
@@ -149,9 +149,9 @@ impl Executor {
                     break;
                 }
             }
-            let patience = self.clock.patience();
-            self.reactor.turn(patience, &awake);
-            if patience.is_some() {
+            let wait_limit = self.clock.wait_limit();
+            self.reactor.turn(wait_limit, &awake);
+            if wait_limit.is_some() {
                 self.clock.fire();
             }
         }

@@ -73,30 +73,30 @@ impl Reactor {
     }
 
     /// One turn: submits all requests and delivers completions. If there are none, and nothing is
-    /// `awake`, waits for at most `patience` (`None`: for ever).
-    pub(crate) fn turn(&self, patience: Option<Duration>, awake: &dyn Fn() -> bool) {
-        let hurried = patience == Some(Duration::ZERO) || awake();
+    /// `awake`, waits for at most `wait_limit` (`None`: for ever).
+    pub(crate) fn turn(&self, wait_limit: Option<Duration>, awake: &dyn Fn() -> bool) {
+        let hurried = wait_limit == Some(Duration::ZERO) || awake();
         if self.looks_first(hurried) && (self.look() > 0 || hurried) {
             return;
         }
-        if hurried || self.spins(patience, awake) {
+        if hurried || self.spins(wait_limit, awake) {
             return;
         }
-        self.sleeper.lie_down();
+        self.sleeper.prepare_sleep();
         // Wakes from here on ring; earlier wakes are seen here.
         let quiet = !awake();
         match &self.backend {
             Backend::Ring(ring) => {
                 if quiet {
-                    ring.wait(patience);
+                    ring.wait(wait_limit);
                 }
                 // Before completions are delivered: a wake on this thread need not ring.
                 self.sleeper.get_up();
                 ring.deliver();
             }
             Backend::Epoll(epoll) => {
-                let patience = if quiet { patience } else { Some(Duration::ZERO) };
-                epoll.wait(patience, &self.sleeper);
+                let wait_limit = if quiet { wait_limit } else { Some(Duration::ZERO) };
+                epoll.wait(wait_limit, &self.sleeper);
             }
         }
     }
@@ -116,8 +116,8 @@ impl Reactor {
     /// Looks again and again for a short while; true if that found something. Waking up costs more
     /// than most answers take to come, but a spin that mostly fails is a stolen core: see
     /// `RETRY_EVERY`.
-    fn spins(&self, patience: Option<Duration>, awake: &dyn Fn() -> bool) -> bool {
-        let spin = patience.map_or(self.spin, |patience| patience.min(self.spin));
+    fn spins(&self, wait_limit: Option<Duration>, awake: &dyn Fn() -> bool) -> bool {
+        let spin = wait_limit.map_or(self.spin, |wait_limit| wait_limit.min(self.spin));
         let failures = self.misses.get();
         if spin.is_zero() {
             return false;

@@ -48,8 +48,8 @@ fn a_second_opening_names_the_process_that_was_first() {
     let (scratch, on) = (Scratch::new(on_disk()), executor(Engine::Auto));
     let path = scratch.path("disk");
     let first = new_disk(&path, Direct::Auto, &on);
-    let told = holders(open(&path, Options::default(), &on));
-    assert!(told.contains(&format!("this very process {} (", std::process::id())), "{told}");
+    let held_by = holders(open(&path, Options::default(), &on));
+    assert!(held_by.contains(&format!("this very process {} (", std::process::id())), "{held_by}");
     let reader = Options { read_only: true, ..Options::default() };
     holders(open(&path, reader, &on));
     open(&path, Options { lock: false, ..Options::default() }, &on).unwrap();
@@ -76,11 +76,11 @@ fn a_lock_of_another_process_is_reported_with_its_name_and_the_remedy() {
         .unwrap();
     let mut line = String::new();
     BufReader::new(holder.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let told = holders(open(&path, Options::default(), &on));
+    let held_by = holders(open(&path, Options::default(), &on));
     let pid = holder.id();
     drop(holder.stdin.take());
     holder.wait().unwrap();
-    assert!(told.ends_with(&format!("process {pid} (flock)")), "{told}");
+    assert!(held_by.ends_with(&format!("process {pid} (flock)")), "{held_by}");
     open(&path, Options::default(), &on).unwrap();
 }
 
@@ -90,17 +90,17 @@ fn a_device_names_its_holder() {
     let (scratch, on) = (Scratch::new(on_disk()), executor(Engine::Auto));
     let Some(device) = scratch.loop_device(mib(16), 512) else { return };
     let first = open(device.node(), Options::default(), &on).unwrap();
-    let told = holders(open(device.node(), Options::default(), &on));
-    assert!(told.contains("this very process"), "{told}");
+    let held_by = holders(open(device.node(), Options::default(), &on));
+    assert!(held_by.contains("this very process"), "{held_by}");
     drop(first);
     assert!(run("mkfs.ext4", &["-q"], device.node()));
     let place = scratch.path("place");
     fs::create_dir(&place).unwrap();
     assert!(run("mount", &[device.node().to_str().unwrap()], &place));
-    let told = holders(open(device.node(), Options::default(), &on));
+    let held_by = holders(open(device.node(), Options::default(), &on));
     assert!(run("umount", &[], &place));
     let place = place.display();
-    assert!(told.ends_with(&format!("mounted at {place}")), "{told}");
+    assert!(held_by.ends_with(&format!("mounted at {place}")), "{held_by}");
     open(device.node(), Options::default(), &on).unwrap();
 }
 
@@ -287,19 +287,19 @@ fn a_file_that_threads_share_is_one_file_and_locked_until_the_last_lets_go() {
         let path = scratch.path("disk");
         let disk = new_disk(&path, Direct::Auto, &on);
         let shared = disk.share();
-        let (let_go, told) = std::sync::mpsc::channel();
+        let (release, held_by) = std::sync::mpsc::channel();
         let other = std::thread::spawn(move || {
             let on = executor(engine);
             let disk = FileDisk::of(shared, &on.spawner());
             let bytes = Pool::new(0).copy_of(&[7; 8192]).freeze();
             submit(&on, &disk, Op::write(65536, bytes)).result.unwrap();
             // Kept open until the first thread has let go.
-            told.recv().unwrap();
+            held_by.recv().unwrap();
             submit(&on, &disk, Op::read(65536, Pool::new(0).take(4096))).result.unwrap();
             holders(open(disk.path(), Options::default(), &on));
         });
         drop(disk);
-        let_go.send(()).unwrap();
+        release.send(()).unwrap();
         other.join().unwrap();
         let disk = open(&path, Options::default(), &on).unwrap();
         let done = submit(&on, &disk, Op::read(65536, Pool::new(0).take(8192)));

@@ -49,14 +49,14 @@ impl Client {
             Method::Post => ORDER_TIMEOUT,
         };
         let bytes = self.exchange(http::ask(method, path, body), timeout)?;
-        let nonsense = || self.nonsense("it does not speak this version's control API");
-        let (status, body) = http::answered(&bytes).ok_or_else(nonsense)?;
-        let mut answer: Value = serde_json::from_slice(body).map_err(|_| nonsense())?;
+        let malformed = || self.malformed("it does not speak this version's control API");
+        let (status, body) = http::answered(&bytes).ok_or_else(malformed)?;
+        let mut answer: Value = serde_json::from_slice(body).map_err(|_| malformed())?;
         if status == 200 {
-            return serde_json::from_value(answer["data"].take()).map_err(|_| nonsense());
+            return serde_json::from_value(answer["data"].take()).map_err(|_| malformed());
         }
         let error: ErrorView =
-            serde_json::from_value(answer["error"].take()).map_err(|_| nonsense())?;
+            serde_json::from_value(answer["error"].take()).map_err(|_| malformed())?;
         let id = Id::parse(&error.id).unwrap_or(Id::Failed);
         Err(Failure::new(id, error.message, error.action))
     }
@@ -70,7 +70,7 @@ impl Client {
         })?;
         let (answered, answer) = mpsc::channel();
         let socket = self.socket.clone();
-        let talk = move || drop(answered.send(talk(&socket, &request)));
+        let talk = move || drop(answered.send(send_request(&socket, &request)));
         thread::Builder::new().name("parapet-ask".into()).spawn(talk).map_err(|error| {
             let message = format!("{}: no thread for the question: {error}", self.socket.display());
             Failure::new(Id::Failed, message, "raise the limit of processes (ulimit -u)")
@@ -89,7 +89,7 @@ impl Client {
                 let message = format!("{}: permission denied", self.socket.display());
                 Failure::new(Id::Denied, message, "use the account that runs the server, or root")
             }
-            _ => self.nonsense(&error.to_string()),
+            _ => self.malformed(&error.to_string()),
         }
     }
 
@@ -115,7 +115,7 @@ impl Client {
         Failure::new(Id::Unreachable, message, "see the server's log; end its process if it hangs")
     }
 
-    fn nonsense(&self, why: &str) -> Failure {
+    fn malformed(&self, why: &str) -> Failure {
         let message = format!("{}: {why}", self.socket.display());
         Failure::new(Id::Unreachable, message, "see the server's log")
     }
@@ -151,7 +151,7 @@ pub(crate) fn servers(control: Option<&Path>) -> Vec<Client> {
 }
 
 /// Sends one request and reads its answer.
-fn talk(socket: &Path, request: &[u8]) -> std::io::Result<Vec<u8>> {
+fn send_request(socket: &Path, request: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut stream = UnixStream::connect(socket)?;
     stream.write_all(request)?;
     let mut bytes = Vec::new();

@@ -47,7 +47,7 @@ mod served;
 mod view;
 mod watch;
 
-use crew::{Card, Crew, Errand, Way};
+use crew::{Card, Crew, Way, WorkerCommand};
 use exports::Shown;
 pub(crate) use orders::of_engine;
 pub(crate) use served::{Known, Served, Story};
@@ -92,22 +92,22 @@ pub(crate) struct Daemon {
 #[derive(Default)]
 struct TurnedAway {
     count: Cell<u64>,
-    told: Cell<Option<::io::Time>>,
+    last_warning: Cell<Option<::io::Time>>,
 }
 
 impl TurnedAway {
-    fn tell(&self, clock: &dyn Clock, origin: &str) {
+    fn warn(&self, clock: &dyn Clock, origin: &str) {
         let (count, now) = (self.count.get() + 1, clock.now());
         self.count.set(count);
-        if self.told.get().is_none_or(|told| now - told >= QUIET) {
+        if self.last_warning.get().is_none_or(|last_warning| now - last_warning >= QUIET) {
             tracing::warn!(origin, count, "too many connections: turned away");
-            self.told.set(Some(now));
+            self.last_warning.set(Some(now));
         }
     }
 }
 
 /// Logs why a client disconnected, if the cause matters.
-fn tell_ending(origin: &str, ending: &Ending) {
+fn log_ending(origin: &str, ending: &Ending) {
     match ending {
         Ending::Stalled => {
             let seconds = STALL_TIME.as_secs();
@@ -145,7 +145,7 @@ impl Daemon {
         let pool = Pool::new(POOL_BYTES);
         let exports = Rc::new(Shown::default());
         let secure = tls.is_some();
-        let crew = Crew::hire(threads, tls.as_ref(), &memory, spawner)?;
+        let crew = Crew::start_worker(threads, tls.as_ref(), &memory, spawner)?;
         let server = nbd_server(&exports, tls, memory, &pool, spawner);
         Ok(Rc::new(Daemon {
             spawner: spawner.clone(),
@@ -182,7 +182,7 @@ impl Daemon {
                 let disk = disk.expect("members are named by the paths of their disks");
                 Way::to(&disk.path, disk.file.as_ref())
             };
-            Errand::Join {
+            WorkerCommand::Join {
                 uuid: uuid.clone(),
                 disks: blueprint.members().iter().map(way).collect(),
                 blueprint: Box::new(blueprint.clone()),
@@ -199,7 +199,7 @@ impl Daemon {
         newcomer: &Newcomer,
         (path, file): (&Path, Option<&Rc<FileDisk>>),
     ) {
-        let errand = |ticket| Errand::Introduce {
+        let errand = |ticket| WorkerCommand::Introduce {
             uuid: served.uuid().into(),
             member: Box::new(newcomer.introduction().clone()),
             disk: Way::to(path, file),
@@ -216,7 +216,7 @@ impl Daemon {
         self.spawner.spawn_local(run);
         let (daemon, listener) = (Rc::downgrade(self), Rc::clone(&served));
         let clock = self.spawner.clock();
-        self.spawner.spawn_local(async move { listener.tell_events(daemon, &*clock).await });
+        self.spawner.spawn_local(async move { listener.log_events(daemon, &*clock).await });
         let (clock, watcher) = (self.spawner.clock(), Rc::clone(&served));
         self.spawner.spawn_local(async move { watcher.watch_members(&*clock).await });
         served
@@ -244,7 +244,7 @@ impl Daemon {
         let disk = Rc::new(served.array.clone());
         self.exports.add(served.uuid(), export(&card, disk, self.pool.clone()), is_default);
         let uuid = served.uuid();
-        self.crew.send_each(|_| Errand::Show { uuid: uuid.into(), card: card.clone() });
+        self.crew.send_each(|_| WorkerCommand::Show { uuid: uuid.into(), card: card.clone() });
         Ok(())
     }
 
@@ -263,7 +263,7 @@ impl Daemon {
         let uuid = served.uuid();
         let own = self.exports.retire(uuid);
         let farewells = async {
-            self.crew.ask_each(|ticket| Errand::Retire { uuid: uuid.into(), ticket }).await;
+            self.crew.ask_each(|ticket| WorkerCommand::Retire { uuid: uuid.into(), ticket }).await;
             own.await;
         };
         self.with_patience(farewells).await;
@@ -344,13 +344,13 @@ impl Daemon {
     /// Serves one NBD client.
     fn serve_stream(self: &Rc<Self>, stream: Box<dyn Stream>, listener: usize, origin: &str) {
         let Some(serving) = self.server.admit(stream, listener, origin) else {
-            self.turned_away.tell(&*self.spawner.clock(), origin);
+            self.turned_away.warn(&*self.spawner.clock(), origin);
             return;
         };
         tracing::debug!(origin, "an NBD client has connected");
         let (daemon, origin) = (Rc::clone(self), origin.to_owned());
         self.spawner.spawn_local(async move {
-            tell_ending(&origin, &serving.await);
+            log_ending(&origin, &serving.await);
             daemon.stirred.raise();
         });
     }
@@ -390,7 +390,7 @@ impl Daemon {
             while let Some(client) = daemon.accept(&listener).await {
                 let Some(socket) = daemon.socket(client) else { continue };
                 let speaking = Rc::clone(&daemon);
-                daemon.spawner.spawn_local(async move { speaking.converse(socket).await });
+                daemon.spawner.spawn_local(async move { speaking.serve_connection(socket).await });
             }
         });
     }
@@ -440,11 +440,11 @@ impl Daemon {
             tracing::info!(?signal, "asked to stop");
         }
         self.end();
-        self.wind_up(signals).await
+        self.shut_down(signals).await
     }
 
     /// Shuts down in order while handling signals.
-    async fn wind_up(&self, signals: &Signals) -> Result<()> {
+    async fn shut_down(&self, signals: &Signals) -> Result<()> {
         notify::stopping();
         let impatience = async {
             signals.next().await;
@@ -463,7 +463,7 @@ impl Daemon {
     pub(crate) async fn close(&self) -> Result<()> {
         let own = self.server.shutdown();
         let farewells = async {
-            self.crew.ask_each(|ticket| Errand::Close { ticket }).await;
+            self.crew.ask_each(|ticket| WorkerCommand::Close { ticket }).await;
             own.await;
         };
         self.with_patience(farewells).await;
@@ -471,7 +471,7 @@ impl Daemon {
         // Inner arrays started first and stop last.
         for served in self.arrays().iter().rev() {
             let stopped = served.stop().await;
-            served.tell_rest();
+            served.log_final_state();
             self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, served));
             result = result.and(stopped);
         }
@@ -483,7 +483,7 @@ impl Daemon {
             }
         };
         first(silence, deadline).await;
-        self.crew.dismiss();
+        self.crew.stop_workers();
         result
     }
 

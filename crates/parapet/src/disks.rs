@@ -103,7 +103,7 @@ pub(crate) fn array_name(path: &Path) -> &str {
 pub(crate) fn open(paths: &[PathBuf], read_only: bool, on: &Spawner) -> Result<Vec<Opened>> {
     refuse_same(paths)?;
     let options = Options { read_only, ..Options::default() };
-    paths.iter().map(|path| Ok(open_patiently(path, &options, on)?)).collect()
+    paths.iter().map(|path| Ok(open_retrying(path, &options, on)?)).collect()
 }
 
 /// Opens a disk, with retries: the kernel takes a moment to release the disk of a killed process.
@@ -111,7 +111,7 @@ pub(crate) fn open(paths: &[PathBuf], read_only: bool, on: &Spawner) -> Result<V
 ///
 /// # Errors
 /// The obstacle.
-pub(crate) fn open_patiently(
+pub(crate) fn open_retrying(
     path: &Path,
     options: &Options,
     on: &Spawner,
@@ -293,7 +293,7 @@ fn first_text(folder: &Path, names: &[&str]) -> Option<String> {
 
 /// Identifies a disk independently of its path and across restarts, as text. None if the kernel has
 /// no name for it.
-pub(crate) fn nature(path: &Path) -> Option<String> {
+pub(crate) fn stable_identity(path: &Path) -> Option<String> {
     let stat = fs::metadata(path).ok()?;
     if stat.is_file() {
         let (major, minor) = numbers(stat.dev());
@@ -332,8 +332,10 @@ mod tests {
         assert!(refuse_same(&[one.clone(), two.clone()]).is_ok());
         assert_eq!(scan(&folder).unwrap(), [one.clone(), two.clone()]);
         assert_eq!(serial(&one), None);
-        assert!(nature(&one).is_some() && nature(&one) == nature(&other));
-        assert_ne!(nature(&one), nature(&two));
+        assert!(
+            stable_identity(&one).is_some() && stable_identity(&one) == stable_identity(&other)
+        );
+        assert_ne!(stable_identity(&one), stable_identity(&two));
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(scan(&folder).unwrap_err().id, Id::Missing);
     }

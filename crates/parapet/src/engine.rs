@@ -244,7 +244,7 @@ pub(crate) fn role_word(role: Role) -> String {
 }
 
 /// Logs the notes of an assembly.
-pub(crate) fn tell_notes(assembly: &Assembly) {
+pub(crate) fn log_notes(assembly: &Assembly) {
     let array = &assembly.facts().name;
     let new = |note: &Note| matches!(note, Note::Unsynced { cause: Cause::New, .. });
     let is_new = assembly.notes.iter().any(new);

@@ -97,8 +97,8 @@ impl Page {
     }
 
     /// Adds a line in one colour.
-    pub(crate) fn styled(&mut self, mood: Style, text: impl AsRef<str>) {
-        let text = self.paint(mood, text.as_ref());
+    pub(crate) fn styled(&mut self, style: Style, text: impl AsRef<str>) {
+        let text = self.paint(style, text.as_ref());
         self.text.push_str(&text);
         self.text.push('\n');
     }
@@ -109,10 +109,10 @@ impl Page {
     }
 
     /// Adds a label and a value in a colour.
-    pub(crate) fn field_in(&mut self, mood: Style, label: &str, value: impl AsRef<str>) {
+    pub(crate) fn field_in(&mut self, style: Style, label: &str, value: impl AsRef<str>) {
         let label = format!("{label:>12}");
         let label = self.paint(Style::Faint, &label);
-        let value = self.paint(mood, value.as_ref());
+        let value = self.paint(style, value.as_ref());
         self.text.push_str(&format!("{label}  {value}\n"));
     }
 
@@ -127,29 +127,29 @@ impl Page {
             cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
         };
         let widths: Vec<usize> = (0..columns).map(width).collect();
-        for (index, ((mood, _), row)) in rows.iter().zip(&shown).enumerate() {
+        for (index, ((style, _), row)) in rows.iter().zip(&shown).enumerate() {
             let mut line = String::from("  ");
             for (column, cell) in row.iter().enumerate() {
-                let mood = match (index, column) {
+                let style = match (index, column) {
                     (0, _) => Style::Faint,
-                    (_, 1) => *mood,
+                    (_, 1) => *style,
                     _ => Style::Plain,
                 };
                 let last = column + 1 == row.len();
                 let pad = if last { 0 } else { widths[column] + 2 - cell.chars().count() };
-                let _ = write!(line, "{}{:pad$}", self.paint(mood, cell), "");
+                let _ = write!(line, "{}{:pad$}", self.paint(style, cell), "");
             }
             self.text.push_str(line.trim_end());
             self.text.push('\n');
         }
     }
 
-    fn paint(&self, mood: Style, text: &str) -> String {
+    fn paint(&self, style: Style, text: &str) -> String {
         let text = shown(text);
-        if !self.colour || mood == Style::Plain || text.is_empty() {
+        if !self.colour || style == Style::Plain || text.is_empty() {
             return text;
         }
-        format!("\x1b[{}m{text}\x1b[0m", mood.code())
+        format!("\x1b[{}m{text}\x1b[0m", style.code())
     }
 }
 

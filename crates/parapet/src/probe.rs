@@ -171,17 +171,17 @@ pub(crate) fn refuse_unnamed<'a>(
     }
     let Some(first) = refused.first().map(|(path, ..)| *path) else { return Ok(()) };
     let several = refused.iter().any(|(path, ..)| *path != first);
-    let (mut told, mut flags) = (Vec::new(), Vec::new());
+    let (mut found_signatures, mut flags) = (Vec::new(), Vec::new());
     for (path, contents, signature) in refused {
         let disk = path.display();
         let superblock = contents.superblocks.first().filter(|_| signature.is_member());
         let of = |superblock: &Superblock| format!(", member of {}", superblock.set_name);
         let member = superblock.map_or(String::new(), of);
-        told.push(format!("{disk}: {signature}{member}"));
+        found_signatures.push(format!("{disk}: {signature}{member}"));
         let value = if several { format!("{disk}:{signature}") } else { signature.to_string() };
         flags.push(format!("--overwrite-signature={}", places::quoted(&value)));
     }
-    let message = format!("something would be overwritten ({})", told.join("; "));
+    let message = format!("something would be overwritten ({})", found_signatures.join("; "));
     let action = format!("if it is not needed any more, say {}", flags.join(" "));
     Err(Failure::new(Id::Signature, message, action))
 }

@@ -161,8 +161,8 @@ mod tests {
     #[test]
     fn spans_are_shown() {
         assert_eq!(span(119), "119 s");
-        let told = [0.001, 0.05, 0.999, 1.2, 121.0].map(took);
-        assert_eq!(told, ["less than 0.01 s", "0.05 s", "1 s", "2 s", "3 min"]);
+        let texts = [0.001, 0.05, 0.999, 1.2, 121.0].map(took);
+        assert_eq!(texts, ["less than 0.01 s", "0.05 s", "1 s", "2 s", "3 min"]);
         assert_eq!(span(121), "3 min");
         assert_eq!(span(11_400), "3 h 10 min");
         assert_eq!(span(187_200), "2 d 4 h");

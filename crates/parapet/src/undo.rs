@@ -129,7 +129,7 @@ pub(crate) fn latest(array: &str) -> Option<(PathBuf, Manifest)> {
 }
 
 /// A disk to be overwritten.
-pub(crate) struct Doomed<'a> {
+pub(crate) struct OverwriteTarget<'a> {
     /// The disk.
     pub(crate) opened: &'a Opened,
     /// The signatures found on it.
@@ -140,10 +140,10 @@ pub(crate) struct Doomed<'a> {
     pub(crate) landmarks: Vec<u64>,
 }
 
-impl<'a> Doomed<'a> {
+impl<'a> OverwriteTarget<'a> {
     /// Describes a disk whose two ends and signatures are copied.
-    pub(crate) fn new(opened: &'a Opened, signatures: &'a [SignatureView]) -> Doomed<'a> {
-        Doomed { opened, signatures, written: Vec::new(), landmarks: Vec::new() }
+    pub(crate) fn new(opened: &'a Opened, signatures: &'a [SignatureView]) -> OverwriteTarget<'a> {
+        OverwriteTarget { opened, signatures, written: Vec::new(), landmarks: Vec::new() }
     }
 
     /// Returns a name of the disk that is independent of the current folder.
@@ -170,7 +170,7 @@ pub(crate) struct Kept {
 ///
 /// # Errors
 /// If the copies cannot be made. Then nothing may be overwritten, and no partial copies remain.
-pub(crate) async fn keep(verb: &str, array: &str, disks: &[Doomed<'_>]) -> Result<Kept> {
+pub(crate) async fn keep(verb: &str, array: &str, disks: &[OverwriteTarget<'_>]) -> Result<Kept> {
     let mut copies = Copies {
         now: Timestamp::now(),
         array,
@@ -201,18 +201,18 @@ struct Copies<'a> {
 }
 
 impl Copies<'_> {
-    async fn make(&mut self, verb: &str, disks: &[Doomed<'_>]) -> Result<()> {
-        for (index, doomed) in disks.iter().enumerate() {
-            for (offset, len) in ranges(doomed) {
+    async fn make(&mut self, verb: &str, disks: &[OverwriteTarget<'_>]) -> Result<()> {
+        for (index, target) in disks.iter().enumerate() {
+            for (offset, len) in ranges(target) {
                 let mut at = offset;
                 while at < offset + len {
-                    let run = next_run(doomed.opened, at, offset + len - at).await;
+                    let run = next_run(target.opened, at, offset + len - at).await;
                     match run {
-                        Run::Zeros(bytes) => self.add_zeros(doomed, at, at + bytes),
+                        Run::Zeros(bytes) => self.add_zeros(target, at, at + bytes),
                         Run::Data(bytes) => {
                             let buf = self.pool.take(bytes as usize);
-                            let bytes = read(doomed.opened, at, buf).await?;
-                            self.add(index, doomed, at, &bytes)?;
+                            let bytes = read(target.opened, at, buf).await?;
+                            self.add(index, target, at, &bytes)?;
                         }
                     }
                     at += run.bytes();
@@ -221,8 +221,8 @@ impl Copies<'_> {
         }
         let Some(folder) = self.folder.clone() else { return Ok(()) };
         let mut evidence = Vec::new();
-        for doomed in disks.iter().filter(|_| verb == DESTROY) {
-            evidence.push(Evidence::gather(doomed).await?);
+        for target in disks.iter().filter(|_| verb == DESTROY) {
+            evidence.push(Evidence::gather(target).await?);
         }
         let manifest = Manifest {
             schema: SCHEMA.into(),
@@ -243,7 +243,13 @@ impl Copies<'_> {
     }
 
     /// Copies these bytes of a disk, and records the runs of zeros.
-    fn add(&mut self, index: usize, doomed: &Doomed<'_>, offset: u64, bytes: &[u8]) -> Result<()> {
+    fn add(
+        &mut self,
+        index: usize,
+        target: &OverwriteTarget<'_>,
+        offset: u64,
+        bytes: &[u8],
+    ) -> Result<()> {
         let mut start = 0;
         let runs = bytes.chunks(RUN_BYTES).map(|run| (is_zero(run), run.len()));
         for same in runs.collect::<Vec<_>>().chunk_by(|a, b| a.0 == b.0) {
@@ -252,9 +258,9 @@ impl Copies<'_> {
             start += len;
             let end = at + len as u64;
             if same[0].0 {
-                self.add_zeros(doomed, at, end);
+                self.add_zeros(target, at, end);
             } else {
-                let piece = self.copy(index, doomed, at, from)?;
+                let piece = self.copy(index, target, at, from)?;
                 self.pieces.push(piece);
             }
         }
@@ -262,19 +268,25 @@ impl Copies<'_> {
     }
 
     /// Records a run of zeros. A run that nobody overwrites stays zero and needs no record.
-    fn add_zeros(&mut self, doomed: &Doomed<'_>, at: u64, end: u64) {
-        if doomed.written.iter().any(|w| at < w.end && w.start < end) {
-            let piece = self.zeros(doomed, at, end);
+    fn add_zeros(&mut self, target: &OverwriteTarget<'_>, at: u64, end: u64) {
+        if target.written.iter().any(|w| at < w.end && w.start < end) {
+            let piece = self.zeros(target, at, end);
             self.pieces.push(piece);
         }
     }
 
-    fn copy(&mut self, index: usize, doomed: &Doomed<'_>, at: u64, from: &[u8]) -> Result<Piece> {
+    fn copy(
+        &mut self,
+        index: usize,
+        target: &OverwriteTarget<'_>,
+        at: u64,
+        from: &[u8],
+    ) -> Result<Piece> {
         let folder = match &self.folder {
             Some(folder) => folder,
             None => self.folder.insert(folder(&self.now, self.array)?),
         };
-        let (disk, file) = (doomed.name(), format!("{index}-{at:#x}"));
+        let (disk, file) = (target.name(), format!("{index}-{at:#x}"));
         let path = folder.join(&file);
         write(&path, from)?;
         let restore = restore(&places::absolute(&path), &disk, at, from.len() as u64);
@@ -282,8 +294,8 @@ impl Copies<'_> {
     }
 
     /// Records a run of zeros, merged with a run that ends where it begins.
-    fn zeros(&mut self, doomed: &Doomed<'_>, at: u64, end: u64) -> Piece {
-        let disk = doomed.name();
+    fn zeros(&mut self, target: &OverwriteTarget<'_>, at: u64, end: u64) -> Piece {
+        let disk = target.name();
         let joins = |last: &mut Piece| last.disk == disk && last.file.is_none() && last.end() == at;
         let offset = self.pieces.pop_if(joins).map_or(at, |before| before.offset);
         let bytes = end - offset;
@@ -441,8 +453,8 @@ fn write(path: &Path, bytes: &[u8]) -> Result<()> {
 }
 
 /// Returns the ranges to copy as offset and length, sorted and without overlaps.
-fn ranges(doomed: &Doomed<'_>) -> Vec<(u64, u64)> {
-    joined(doomed.opened.bytes(), doomed.signatures, &doomed.written)
+fn ranges(target: &OverwriteTarget<'_>) -> Vec<(u64, u64)> {
+    joined(target.opened.bytes(), target.signatures, &target.written)
 }
 
 fn joined(
@@ -529,10 +541,10 @@ mod tests {
             clock: on.clock(),
         };
         let table = 1 << 20..33 << 30;
-        let mut doomed = Doomed::new(&opened, &[]);
-        doomed.written.push(table.clone());
+        let mut target = OverwriteTarget::new(&opened, &[]);
+        target.written.push(table.clone());
         let array = format!("holes-{}", std::process::id());
-        let kept = executor.block_on(keep("create", &array, &[doomed])).unwrap();
+        let kept = executor.block_on(keep("create", &array, &[target])).unwrap();
         let folder = kept.folder.clone().expect("one block is worth a copy");
         let copied: Vec<_> =
             kept.pieces.iter().map(|p| (p.offset..p.end(), p.file.is_some())).collect();

@@ -45,7 +45,7 @@ impl SimClock {
     }
 
     /// Leaps to the next event. Sleepers are woken here; an operation is the caller's to finish.
-    pub fn leap(&self) -> Due {
+    pub fn advance_to_next(&self) -> Due {
         let sleeper = self.timers.next();
         let operation = self.agenda.borrow().peek().map(|&Reverse((at, ..))| at);
         match (sleeper, operation) {
@@ -94,12 +94,12 @@ mod tests {
         let sleeper = clock.sleep_until(Time(20));
         clock.schedule(Time(30), 7);
         clock.schedule(Time(10), 8);
-        assert_eq!(clock.leap(), Due::Operation(8));
+        assert_eq!(clock.advance_to_next(), Due::Operation(8));
         assert_eq!(clock.now(), Time(10));
-        assert_eq!(clock.leap(), Due::Sleepers);
+        assert_eq!(clock.advance_to_next(), Due::Sleepers);
         assert_eq!(io::tasks::complete(sleeper), Some(()));
-        assert_eq!(clock.leap(), Due::Operation(7));
+        assert_eq!(clock.advance_to_next(), Due::Operation(7));
         assert_eq!(clock.now(), Time(30));
-        assert_eq!(clock.leap(), Due::Nothing);
+        assert_eq!(clock.advance_to_next(), Due::Nothing);
     }
 }

@@ -81,7 +81,7 @@ impl Director {
         meanwhile();
         for again in crash.again.into_iter().filter(|&again| again > 0) {
             let director = Rc::clone(self);
-            let back = async move { director.come_back(crash).await };
+            let back = async move { director.restart_host(crash).await };
             let world = &self.stage.world;
             let task = world.executor.spawn("coming back", back);
             world.pause(again).await;
@@ -92,7 +92,7 @@ impl Director {
             let power = crash.power || rng.percent(50);
             self.die(Crash { mode: Mode::draw(&mut rng), power, ..crash }, &mut rng);
         }
-        self.come_back(crash).await;
+        self.restart_host(crash).await;
         self.tell_recovery();
     }
 
@@ -110,7 +110,7 @@ impl Director {
     /// Everything stops at once.
     fn die(&self, crash: Crash, rng: &mut Rng) {
         let (stage, world) = (&self.stage, &self.stage.world);
-        self.tell(|| format!("CRASH power cut {}, {:?}", crash.power, crash.mode));
+        self.note(|| format!("CRASH power cut {}, {:?}", crash.power, crash.mode));
         let health = self.note_state(crash);
         stage.deaths.set(stage.deaths.get() + 1);
         stage.stuck.set(false);
@@ -133,7 +133,7 @@ impl Director {
             torn.extend(pending.into_iter().map(|pending| (Rc::clone(disk), pending)));
         }
         if crash.power && self.garbage {
-            self.garble(torn, rng);
+            self.write_garbage(torn, rng);
         }
         if crash.mode == Mode::Shorn {
             self.mark(mark::F5);
@@ -152,8 +152,8 @@ impl Director {
         if busy.contains(&Part::Superblock) {
             self.mark(mark::F11);
         }
-        let flying = busy.into_iter().filter_map(|part| mark::flying(part, health));
-        flying.for_each(|name| self.mark(name));
+        let in_flight = busy.into_iter().filter_map(|part| mark::in_flight_mark(part, health));
+        in_flight.for_each(|name| self.mark(name));
     }
 
     /// The loss of cached data, by the owner of the cache.
@@ -224,7 +224,7 @@ impl Director {
                 continue;
             }
             // The record's statement about its log is independent of the blocks.
-            node.heed_record(&disks);
+            node.check_recorded_parity(&disks);
             if anything {
                 continue;
             }
@@ -247,11 +247,11 @@ impl Director {
     }
 
     /// The host restarts: arrays are assembled from the present members.
-    async fn come_back(&self, crash: Crash) {
+    async fn restart_host(&self, crash: Crash) {
         self.stage.world.disks().iter().for_each(|disk| disk.forget_drain());
         // Clients let go of the array.
         self.stage.world.pause(1).await;
-        self.mend(crash);
+        self.repair_members(crash);
         for node in self.nodes.iter().rev() {
             self.assemble(node).await;
         }
@@ -289,14 +289,14 @@ impl Director {
     }
 
     /// A faulty member is healthy again, or stays out; an excluded one may return.
-    fn mend(&self, crash: Crash) {
+    fn repair_members(&self, crash: Crash) {
         let mut rng = Rng::stream(crash.chance, "mend", 0);
         let mut unplug = Rng::stream(crash.chance, "unplug", 0);
         let unplugged_percent = if unplug.percent(20) { unplug.within(10, 40) } else { 0 };
         for node in &self.nodes {
             let (back, away) = node.away.take().into_iter().partition(|_| rng.percent(30));
             node.away.replace(away);
-            back.into_iter().for_each(|disk| self.bring_back(node, disk));
+            back.into_iter().for_each(|disk| self.return_disk(node, disk));
             let slots = covered::slots(&node.sim_disks());
             let assignment = |disk: &Rc<SimDisk>| {
                 let held = slots.iter().find(|(_, raw)| Rc::ptr_eq(&raw.disk, disk));
@@ -308,22 +308,22 @@ impl Director {
                     slot.is_none() || geometry.survives(geometry.all_slots().difference(here))
                 })
             };
-            let (sick, well): (Vec<_>, Vec<_>) =
-                node.sim_disks().into_iter().partition(|disk| disk.is_sick());
-            for disk in &sick {
+            let (faulty, well): (Vec<_>, Vec<_>) =
+                node.sim_disks().into_iter().partition(|disk| disk.has_fault());
+            for disk in &faulty {
                 let slot = assignment(disk);
                 let without = slot.map_or(here, |slot| here.without(slot));
                 // Where too many are sick, some must be well again.
                 if rng.percent(crash.mended_percent) || !spares(slot, without) {
-                    self.tell(|| format!("    {} is well again", disk.name));
-                    disk.heal();
+                    self.note(|| format!("    {} is well again", disk.name));
+                    disk.clear_faults();
                 } else {
                     here = without;
                     self.leave_out(node, disk, mark::LEFT_OUT);
                 }
             }
             // A member that was faulty just now may lack data that the others have.
-            here = sick.iter().filter_map(assignment).fold(here, SlotSet::without);
+            here = faulty.iter().filter_map(assignment).fold(here, SlotSet::without);
             for disk in well.iter().filter(|_| node.may_miss.get()) {
                 let slot = assignment(disk);
                 let without = slot.map_or(here, |slot| here.without(slot));
@@ -332,13 +332,13 @@ impl Director {
                     self.leave_out(node, disk, mark::UNPLUGGED);
                 }
             }
-            self.mind_journal(node, crash.mended_percent);
+            self.check_journal(node, crash.mended_percent);
         }
     }
 
     /// A member is not there when the array is assembled.
     fn leave_out(&self, node: &Node, disk: &Rc<SimDisk>, mark: &'static str) {
-        self.tell(|| format!("    {} is left out", disk.name));
+        self.note(|| format!("    {} is left out", disk.name));
         self.mark(mark);
         node.members.borrow_mut().remove(&disk.name);
         node.absent.borrow_mut().push(disk.name.clone());
@@ -346,10 +346,10 @@ impl Director {
     }
 
     /// An excluded member is present again.
-    pub(crate) fn bring_back(&self, node: &Node, disk: Rc<SimDisk>) {
-        self.tell(|| format!("    {} is back", disk.name));
+    pub(crate) fn return_disk(&self, node: &Node, disk: Rc<SimDisk>) {
+        self.note(|| format!("    {} is back", disk.name));
         self.mark(mark::BACK);
-        disk.heal();
+        disk.clear_faults();
         node.members.borrow_mut().insert(disk.name.clone(), disk);
     }
 
@@ -371,7 +371,7 @@ impl Director {
         let way_out = refusal.to_string().contains("--force-dirty-degraded");
         let known = node.promise() == Promise::Unverified && refusal.kind() == ErrorKind::Refused;
         assert!(way_out && known, "{}: not assembled again: {}", node.name, chain(&refusal));
-        self.tell(|| format!("    {refusal}"));
+        self.note(|| format!("    {refusal}"));
         self.mark(mark::REFUSED);
         if !outer {
             // Its content is a guess: the outer array continues without it.

@@ -186,7 +186,7 @@ impl SimDisk {
         // The process that submitted it may have died meanwhile.
         let Some(mut flight) = found else { return };
         if !flight.landed {
-            self.land(&mut flight);
+            self.apply(&mut flight);
         }
         if self.damage.gone.get() {
             flight.result = Err(Error::new(ErrorKind::Gone, self.name.clone()));
@@ -223,7 +223,7 @@ impl SimDisk {
     }
 
     /// The operation has its effect.
-    fn land(&self, flight: &mut Flight) {
+    fn apply(&self, flight: &mut Flight) {
         flight.landed = true;
         if self.damage.gone.get() {
             // Also if it is back before the answer comes.
@@ -236,7 +236,7 @@ impl SimDisk {
             && let Some(kind) = self.fails(&flight.op)
         {
             flight.result = Err(Error::new(kind, self.name.clone()));
-            self.land_partly(&mut medium, &flight.op);
+            self.apply_partly(&mut medium, &flight.op);
             return;
         }
         match &mut flight.op.work {
@@ -255,7 +255,7 @@ impl SimDisk {
                     }
                     at += buf.len() as u64;
                 }
-                self.mend(offset, at - offset);
+                self.repair_written(offset, at - offset);
             }
             Work::Flush if self.damage.flush_fault.take() => {
                 let kind = ErrorKind::Medium { offset: 0, len: 0 };
@@ -273,7 +273,7 @@ impl SimDisk {
             }
             Work::Zero { len, .. } => {
                 medium.zero(offset, *len, fua);
-                self.mend(offset, *len);
+                self.repair_written(offset, *len);
             }
             Work::Discard { len } => self.discard(&mut medium, offset, *len, fua),
             Work::Extents { len, found } => {
@@ -330,7 +330,7 @@ impl SimDisk {
     }
 
     /// A write repairs an unreadable sector, unless that is stuck.
-    fn mend(&self, offset: u64, len: u64) {
+    fn repair_written(&self, offset: u64, len: u64) {
         let mut unreadable = self.damage.unreadable.borrow_mut();
         if unreadable.is_empty() {
             return;
@@ -354,11 +354,11 @@ impl SimDisk {
                 }
             }
         }
-        self.mend(offset, len);
+        self.repair_written(offset, len);
     }
 
     /// Sector by sector, a failed write has landed or not.
-    fn land_partly(&self, medium: &mut Medium, op: &Op) {
+    fn apply_partly(&self, medium: &mut Medium, op: &Op) {
         let mut rng = self.rng.borrow_mut();
         let bytes: Vec<u8> = match &op.work {
             Work::Write(bufs) => bufs.iter().map(|buf| &**buf).collect::<Vec<_>>().concat(),
@@ -381,7 +381,7 @@ impl SimDisk {
     }
 
     /// A hung operation may take longer than its successors.
-    fn straggle(&self) -> Duration {
+    fn extra_delay(&self) -> Duration {
         let mut rng = self.rng.borrow_mut();
         Duration::from_micros(if rng.percent(60) { rng.below(STRAGGLE_MICROS) } else { 0 })
     }
@@ -396,9 +396,9 @@ impl SimDisk {
         let mut flights = self.flights.borrow_mut().take();
         self.rng.borrow_mut().shuffle(&mut flights);
         let mut medium = self.medium.borrow_mut();
-        if !power && self.is_shaky() {
+        if !power && self.may_have_fault() {
             // A flush that failed just before the process died: the next process cannot know of it.
-            medium.redeem();
+            medium.keep_unflushed();
         }
         let mut under_way = 0;
         for flight in &flights {
@@ -425,7 +425,7 @@ impl SimDisk {
 
     /// The disk's user is done with it. Hung operations have taken effect, or never will: a
     /// reopened disk has none from before.
-    pub fn let_go(&self) {
+    pub fn drop_outstanding(&self) {
         if !self.damage.hung.get() {
             return;
         }
@@ -433,7 +433,7 @@ impl SimDisk {
         for mut flight in flights {
             let lands = self.rng.borrow_mut().percent(50);
             if !flight.landed && lands {
-                self.land(&mut flight);
+                self.apply(&mut flight);
             }
             let result = Err(Error::new(ErrorKind::Gone, self.name.clone()));
             self.answers.finish(flight.ticket, Done { work: flight.op.work, result });
@@ -553,7 +553,7 @@ impl Disk for SimDisk {
         let covers = self.medium.borrow().versions();
         let mut flight = Flight { op, ticket, landed: false, result: Ok(()), covers };
         if self.rng.borrow_mut().percent(30) {
-            self.land(&mut flight);
+            self.apply(&mut flight);
         }
         if !self.damage.hung.get() {
             self.clock.schedule(self.clock.now() + self.latency(), self.entry(number));

@@ -129,12 +129,12 @@ impl Executor {
         drop(all);
     }
 
-    /// Polls ready tasks until `main` has ended. `leap` advances time when no task is ready; it
+    /// Polls ready tasks until `main` has ended. `advance` advances time when no task is ready; it
     /// returns false if no event is due.
     ///
     /// # Errors
     /// If the run hangs or spins.
-    pub fn run_until(&self, main: TaskId, mut leap: impl FnMut() -> bool) -> Result<(), Stall> {
+    pub fn run_until(&self, main: TaskId, mut advance: impl FnMut() -> bool) -> Result<(), Stall> {
         while !self.has_ended(main) {
             if self.poll_one() {
                 self.inner.polls.set(self.inner.polls.get() + 1);
@@ -144,7 +144,7 @@ impl Executor {
                 continue;
             }
             self.inner.polls.set(0);
-            if !leap() {
+            if !advance() {
                 return Err(Stall::Hang(self.waiting()));
             }
         }

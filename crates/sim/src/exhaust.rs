@@ -229,7 +229,7 @@ impl Cuts<'_> {
                     Verdict::Held => {}
                     Verdict::Refused => tally.refused += 1,
                     Verdict::Violated(fault) => {
-                        tally.violate(tell(bench, workload, (at, log), &state, lost, &fault));
+                        tally.violate(describe(bench, workload, (at, log), &state, lost, &fault));
                     }
                 }
             }
@@ -261,7 +261,7 @@ fn losses(bench: &Bench) -> Vec<SlotSet> {
 }
 
 /// A violation in words.
-fn tell(
+fn describe(
     bench: &Bench,
     workload: &Workload,
     (at, log): (usize, &[Event]),

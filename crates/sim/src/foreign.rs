@@ -75,7 +75,7 @@ impl Director {
         }
         let (ends_clean, more) = (rng.percent(50), 2 * rng.below(2));
         self.mark(mark::FOREIGN);
-        node.spoil_log();
+        node.corrupt_log();
         // It ignores our list of lost blocks, and trusts the stored bytes; after it so must we.
         for range in logged::lost(slots.values()) {
             self.stage.oracle.borrow_mut().guess(range);
@@ -86,7 +86,7 @@ impl Director {
         let stripes: Vec<u64> = rows.keys().copied().collect();
         let stripe =
             if stripes.is_empty() { rng.below(geometry.stripes()) } else { rng.pick(&stripes) };
-        self.tell(|| {
+        self.note(|| {
             let how = format!("ends clean {ends_clean}, {more} events more");
             format!("    another engine writes stripe {stripe}, {how}")
         });

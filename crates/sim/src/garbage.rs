@@ -34,7 +34,7 @@ const TRIES: usize = 32;
 
 impl Director {
     /// Makes garbage of one of the sectors that a cut could choose from.
-    pub(crate) fn garble(&self, pending: Vec<(Rc<SimDisk>, Pending)>, rng: &mut Rng) {
+    pub(crate) fn write_garbage(&self, pending: Vec<(Rc<SimDisk>, Pending)>, rng: &mut Rng) {
         let fit = |part| matches!(part, Part::Data | Part::Parity | Part::Log | Part::Private);
         let mut pending = pending;
         let whole = |range: &std::ops::Range<u64>| range.end - range.start >= SECTOR;
@@ -54,12 +54,12 @@ impl Director {
                 disk.poke(at, &before);
                 continue;
             }
-            self.tell(|| format!("    {}: garbage at {at}, {part:?}", disk.name));
+            self.note(|| format!("    {}: garbage at {at}, {part:?}", disk.name));
             self.mark(mark::GARBAGE);
             self.stage.world.trace.fault();
             let mut oracle = self.stage.oracle.borrow_mut();
             let known = (part == Part::Data).then(|| Value::read(&bytes));
-            return sectors.into_iter().for_each(|sector| oracle.garble(sector, known));
+            return sectors.into_iter().for_each(|sector| oracle.write_garbage(sector, known));
         }
     }
 

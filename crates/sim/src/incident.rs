@@ -105,7 +105,7 @@ pub fn draw(options: &Options) -> Vec<Incident> {
     let weights = weights(&options.dangers);
     let some = weights.iter().any(|&(weight, _)| weight > 0);
     let (common, lies) = (options.incidents, options.incidents + options.lies);
-    let kept = (0..options.happenings())
+    let kept = (0..options.incidents_total())
         .filter(|&number| options.keep.keeps(Choice::Incident(number)))
         .filter(|&number| some || number >= common);
     let mut incidents: Vec<Incident> = kept
@@ -207,8 +207,8 @@ impl Director {
         }
     }
 
-    pub(crate) fn tell(&self, text: impl FnOnce() -> String) {
-        self.stage.world.tell(text);
+    pub(crate) fn note(&self, text: impl FnOnce() -> String) {
+        self.stage.world.note(text);
     }
 
     pub(crate) fn mark(&self, name: &'static str) {
@@ -234,26 +234,26 @@ impl Director {
             What::Ruin(chance) => self.ruin(chance).await,
             What::Split(chance) => self.split(chance).await,
             What::Foreign(chance) => self.foreign(chance).await,
-            What::Lie(chance) => self.lie(slot, chance).await,
-            What::Journal(chance) => self.harm_journal(node, chance),
-            harm => self.harm(node, slot, harm),
+            What::Lie(chance) => self.lying_flush(slot, chance).await,
+            What::Journal(chance) => self.fault_journal(node, chance),
+            kind => self.fail_member(node, slot, kind),
         }
     }
 
     /// Harms the disk in a slot, if the level survives it.
-    fn harm(&self, node: &Rc<Node>, slot: Slot, harm: What) {
+    fn fail_member(&self, node: &Rc<Node>, slot: Slot, kind: What) {
         let Some(disk) = node.disk_in(slot) else { return };
-        if let What::Slow(factor) = harm {
+        if let What::Slow(factor) = kind {
             return self.slow(node, &disk, factor);
         }
         if !self.may_harm(node, slot) {
             return;
         }
-        self.tell(|| format!("INCIDENT {}: slot {slot}, {}: {harm:?}", node.name, disk.name));
-        self.note_harm(node, slot, harm);
+        self.note(|| format!("INCIDENT {}: slot {slot}, {}: {kind:?}", node.name, disk.name));
+        self.note_fault(node, slot, kind);
         self.stage.world.trace.fault();
         self.expose(Rc::ptr_eq(node, &self.nodes[0]).then_some(slot));
-        match harm {
+        match kind {
             What::Gone => {
                 self.mark(mark::GONE);
                 disk.set_gone(true);
@@ -322,12 +322,12 @@ impl Director {
     }
 
     /// Sets marks for operations in flight while a member is harmed.
-    fn note_harm(&self, node: &Node, slot: Slot, harm: What) {
+    fn note_fault(&self, node: &Node, slot: Slot, kind: What) {
         let status = node.status();
         if let Some(job) = &status.job {
             self.mark(mark::HARM_BUSY);
             let rebuild = matches!(job.kind, array::JobKind::Rebuild(_));
-            match harm {
+            match kind {
                 What::Unreadable { .. } if rebuild => self.mark(mark::HARM_REBUILD_READ),
                 What::Scrub(_) => {}
                 _ if rebuild => self.mark(mark::F13),
@@ -348,7 +348,7 @@ impl Director {
     /// Slow is not dead.
     fn slow(&self, node: &Node, disk: &SimDisk, wanted: u64) {
         let factor = wanted.min(node.slowest(self.build.latency_us));
-        self.tell(|| format!("INCIDENT {}: {} is {factor} times as slow", node.name, disk.name));
+        self.note(|| format!("INCIDENT {}: {} is {factor} times as slow", node.name, disk.name));
         self.mark(if factor >= 100 { mark::F4_HUNDRED } else { mark::F4 });
         disk.set_slow(factor);
     }
@@ -361,10 +361,10 @@ impl Director {
         for step in 0..slots {
             let slot = Slot::new((first.index() + step) % slots);
             let Some(disk) = node.disk_in(slot) else { continue };
-            if harmed == most || disk.is_sick() || !self.may_harm(node, slot) {
+            if harmed == most || disk.has_fault() || !self.may_harm(node, slot) {
                 continue;
             }
-            self.tell(|| format!("INCIDENT {}: slot {slot}, {}: gone", node.name, disk.name));
+            self.note(|| format!("INCIDENT {}: slot {slot}, {}: gone", node.name, disk.name));
             disk.set_gone(true);
             self.stage.world.trace.fault();
             self.expose(None);
@@ -414,16 +414,16 @@ impl Director {
                 let geometry = node.geometry();
                 let empty = status.slots.iter().filter(|slot| slot.member.is_none());
                 let then = empty.map(|slot| slot.slot).collect::<SlotSet>().with(slot);
-                !geometry.survives(then) || geometry.survives(node.sick().union(then))
+                !geometry.survives(then) || geometry.survives(node.faulty_slots().union(then))
             }
         };
         if !bears {
             // The engine cannot foresee the next fault: it would obey.
             return;
         }
-        self.tell(|| format!("INCIDENT {}: fail slot {slot}, {}", node.name, member.name));
+        self.note(|| format!("INCIDENT {}: fail slot {slot}, {}", node.name, member.name));
         let result = node.array().fail(member.id).await;
-        self.tell(|| format!("    {result:?}"));
+        self.note(|| format!("    {result:?}"));
         match result {
             // A missing slot may have been filled just before the command's turn.
             Ok(()) => {
@@ -447,19 +447,19 @@ impl Director {
         }
         let disk = self.stage.world.disk(self.build);
         let name = disk.name.clone();
-        self.tell(|| format!("INCIDENT {}: {name} is added", node.name));
+        self.note(|| format!("INCIDENT {}: {name} is added", node.name));
         let degraded = !node.unwell().is_empty();
         let result = node.add(disk, &name).await;
-        self.tell(|| format!("    {result:?}"));
+        self.note(|| format!("    {result:?}"));
         match result {
             Ok(_) if degraded => self.mark(mark::SPARE_NEEDED),
             Ok(_) => self.mark(mark::SPARE),
-            Err(error) => self.excuse(node, &error, "adding a spare"),
+            Err(error) => self.check_error(node, &error, "adding a spare"),
         }
     }
 
     /// A command was refused: is there a reason?
-    fn excuse(&self, node: &Node, error: &metadata::Error, what: &str) {
+    fn check_error(&self, node: &Node, error: &metadata::Error, what: &str) {
         let plain = node.geometry().redundancy() == 0;
         assert!(plain, "{}: {what} was refused: {}", node.name, chain(error));
     }
@@ -469,7 +469,7 @@ impl Director {
     pub async fn readd(&self, node: &Node, choice: u64) {
         if choice.is_multiple_of(2) {
             // Only now somebody reconnects it.
-            node.away.take().into_iter().for_each(|disk| self.bring_back(node, disk));
+            node.away.take().into_iter().for_each(|disk| self.return_disk(node, disk));
         }
         let lost = node.lost();
         if lost.is_empty() {
@@ -477,10 +477,10 @@ impl Director {
         }
         let name = lost[(choice % lost.len() as u64) as usize].clone();
         let disk = node.members.borrow()[&name].clone();
-        self.tell(|| format!("INCIDENT {}: {name} comes back", node.name));
+        self.note(|| format!("INCIDENT {}: {name} comes back", node.name));
         if let Some(sim) = self.stage.world.disk_named(&name) {
             sim.plug();
-            sim.heal();
+            sim.clear_faults();
             // Reopening a disk closes the old handle first: no old operation is in flight. With the
             // same handle the engine must ensure that.
             while choice.is_multiple_of(3) && sim.in_flight() > 0 {
@@ -489,28 +489,28 @@ impl Director {
         }
         if let Some(id) = node.id_of(&name) {
             let removed = node.array().remove(id).await;
-            self.tell(|| format!("    removed: {removed:?}"));
+            self.note(|| format!("    removed: {removed:?}"));
         }
         let result = node.array().readd(Rc::clone(&disk), &name).await;
-        self.tell(|| format!("    re-added: {result:?}"));
+        self.note(|| format!("    re-added: {result:?}"));
         if result.is_ok() {
             self.mark(mark::READDED);
             return;
         }
         let result = node.add(disk, &name).await;
-        self.tell(|| format!("    added: {result:?}"));
+        self.note(|| format!("    added: {result:?}"));
         match result {
             Ok(_) => self.mark(mark::RETURNED),
-            Err(error) => self.excuse(node, &error, "adding a lost member"),
+            Err(error) => self.check_error(node, &error, "adding a lost member"),
         }
     }
 
     async fn replace(&self, node: &Node, slot: Slot) {
         let status = node.status();
         let Some(spare) = status.spares.first() else { return };
-        self.tell(|| format!("INCIDENT {}: replace slot {slot} by {}", node.name, spare.name));
+        self.note(|| format!("INCIDENT {}: replace slot {slot} by {}", node.name, spare.name));
         let result = node.array().replace(slot, spare.id).await;
-        self.tell(|| format!("    {result:?}"));
+        self.note(|| format!("    {result:?}"));
         match result {
             Ok(()) => self.mark(mark::REPLACING),
             Err(_) => {
@@ -534,7 +534,7 @@ impl Director {
 
     fn scrub(&self, node: &Node, repair: bool) {
         let result = node.array().scrub(repair);
-        self.tell(|| format!("INCIDENT {}: scrub, repair {repair}: {result:?}", node.name));
+        self.note(|| format!("INCIDENT {}: scrub, repair {repair}: {result:?}", node.name));
     }
 
     /// Stops the clients' array and assembles it again.
@@ -549,7 +549,7 @@ impl Director {
                 stage.stirred.wait().await;
             }
         }
-        self.tell(|| format!("INCIDENT restart, under load: {under_load}"));
+        self.note(|| format!("INCIDENT restart, under load: {under_load}"));
         let stopped = node.stop().await;
         match stopped {
             Ok(()) => stage.oracle.borrow_mut().keep_all(),
@@ -574,7 +574,7 @@ impl Director {
         for spare in &status.spares {
             if let Some(disk) = dead(&spare.name) {
                 disk.plug();
-                disk.heal();
+                disk.clear_faults();
             }
         }
         let mut found = false;
@@ -583,7 +583,7 @@ impl Director {
         for member in assigned.filter(|member| dead(&member.name).is_some()) {
             found = true;
             let result = node.array().fail(member.id).await;
-            self.tell(|| format!("{}: {} is dead: {result:?}", node.name, member.name));
+            self.note(|| format!("{}: {} is dead: {result:?}", node.name, member.name));
         }
         found
     }
@@ -591,9 +591,9 @@ impl Director {
     async fn again(&self, node: &Rc<Node>) {
         // Lost disks stay out: broken disks are not present at a start.
         let present =
-            |name: &str| self.stage.world.disk_named(name).is_none_or(|disk| !disk.is_sick());
+            |name: &str| self.stage.world.disk_named(name).is_none_or(|disk| !disk.has_fault());
         node.members.borrow_mut().retain(|name, _| present(name));
-        self.mind_journal(node, 50);
+        self.check_journal(node, 50);
         self.assemble(node).await;
         self.mark(mark::ASSEMBLED);
     }

@@ -6,9 +6,8 @@
 //! ```
 //!
 //! Owns its budget: an array that starts without a needed device is like one with a bitmap, until
-//! its own record says otherwise (`logged::vouches`). An old copy never has the session that the
-//! members name: a device that loses durable data lies, and a single copy of a log does not
-//! tolerate that.
+//! its own record says otherwise (`logged::logs_cover_crash`). An old copy never has the session
+//! that the members name: it lost durable data, and a single copy of a log does not tolerate that.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -47,7 +46,7 @@ pub struct Journal {
 
 impl Journal {
     /// True if the device, there or not, has the session that these members name, if they do.
-    pub fn knows(&self, slots: &BTreeMap<usize, Raw>) -> bool {
+    pub fn has_session(&self, slots: &BTreeMap<usize, Raw>) -> bool {
         let Some(named) = logged::journal_session(slots) else { return true };
         let disk = self.disk.borrow();
         disk.as_ref().is_some_and(|disk| {
@@ -68,11 +67,11 @@ impl Journal {
 
 impl Director {
     /// Something happens to the journal device.
-    pub(crate) fn harm_journal(&self, node: &Rc<Node>, chance: u64) {
+    pub(crate) fn fault_journal(&self, node: &Rc<Node>, chance: u64) {
         let Some(disk) = node.journal.present() else { return };
         let mut rng = Rng::stream(chance, "harm of a journal", 0);
         let what = rng.below(7);
-        self.tell(|| format!("INCIDENT {}: journal {}: {what}", node.name, disk.name));
+        self.note(|| format!("INCIDENT {}: journal {}: {what}", node.name, disk.name));
         if what == 0 {
             let mut copy = vec![0; disk.limits().bytes as usize];
             disk.peek(0, &mut copy);
@@ -108,27 +107,27 @@ impl Director {
     }
 
     /// Before an assembly: is the device present, and unchanged?
-    pub(crate) fn mind_journal(&self, node: &Rc<Node>, mended_percent: u64) {
+    pub(crate) fn check_journal(&self, node: &Rc<Node>, mended_percent: u64) {
         let journal = &node.journal;
         let Some(disk) = journal.disk.borrow().clone() else { return };
         let mut rng = self.stage.world.rng("journal", node.lives.get());
-        if disk.is_sick() && rng.percent(mended_percent) {
-            disk.heal();
+        if disk.has_fault() && rng.percent(mended_percent) {
+            disk.clear_faults();
         }
-        let there = !disk.is_sick() && rng.percent(85);
+        let there = !disk.has_fault() && rng.percent(85);
         journal.there.set(there);
         let slots = covered::slots(&node.sim_disks());
         let named = logged::journal_session(&slots);
         if let Some(copy) = journal.copy.borrow().as_ref().filter(|_| there && rng.percent(50)) {
             let knows = |at: u64| Some(long(&copy[at as usize..], SESSION)) == named;
             if !COPIES.into_iter().any(knows) {
-                self.tell(|| format!("    {} is an old copy", disk.name));
+                self.note(|| format!("    {} is an old copy", disk.name));
                 self.mark(mark::JOURNAL_OLD);
                 disk.poke(0, copy);
             }
         }
         if !there {
-            self.tell(|| format!("    journal {} is left out", disk.name));
+            self.note(|| format!("    journal {} is left out", disk.name));
             self.mark(mark::JOURNAL_AWAY);
         }
         journal.wanted.set(false);
@@ -142,14 +141,14 @@ impl Director {
             }
             if let Some(disk) = &*journal.disk.borrow() {
                 // Nobody names an unreadable one.
-                disk.heal();
+                disk.clear_faults();
             }
             journal.there.set(true);
             journal.wanted.set(true);
         }
-        if named.is_some() && !(journal.there.get() && journal.knows(&slots)) {
+        if named.is_some() && !(journal.there.get() && journal.has_session(&slots)) {
             // Its unique content is lost.
-            node.spoil_log();
+            node.corrupt_log();
         }
     }
 }

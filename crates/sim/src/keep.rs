@@ -89,7 +89,7 @@ impl Keep {
 
     /// How many requests are left, and how many incidents.
     pub fn counts(&self, options: &Options) -> (usize, usize) {
-        let all = (options.clients * options.requests, options.happenings());
+        let all = (options.clients * options.requests, options.incidents_total());
         let Some(choices) = &self.choices else { return all };
         let requests =
             choices.iter().filter(|choice| matches!(choice, Choice::Request(..))).count();

@@ -23,7 +23,7 @@ use crate::mark;
 use crate::medium::SECTOR;
 use crate::node::Node;
 use crate::rng::Rng;
-use crate::silent::outvotes;
+use crate::silent::identifies_wrong_member;
 use crate::workload::{Kind, Request};
 
 /// Blocks that are written while it lies.
@@ -31,7 +31,7 @@ const BLOCKS: usize = 12;
 
 impl Director {
     /// The member in this slot lies for a while, until the power is cut.
-    pub(crate) async fn lie(self: &Rc<Self>, slot: Slot, chance: u64) {
+    pub(crate) async fn lying_flush(self: &Rc<Self>, slot: Slot, chance: u64) {
         let node = &Rc::clone(&self.nodes[0]);
         let volatile = self.build.limits.volatile;
         if self.nodes.len() > 1 || !volatile || node.geometry().redundancy() == 0 {
@@ -40,15 +40,15 @@ impl Director {
         let mut rng = Rng::stream(chance, "lie", 0);
         self.stage.hold().await;
         // A listed block is recovered from all others: none of them may lie.
-        if self.calm(node).await && !node.lists_bad() {
-            self.lie_in(node, slot, &mut rng).await;
+        if self.wait_clean(node).await && !node.lists_bad() {
+            self.lose_flush(node, slot, &mut rng).await;
         }
         self.stage.go_on();
     }
 
-    async fn lie_in(self: &Rc<Self>, node: &Rc<Node>, slot: Slot, rng: &mut Rng) {
+    async fn lose_flush(self: &Rc<Self>, node: &Rc<Node>, slot: Slot, rng: &mut Rng) {
         let Some(disk) = node.disk_in(slot) else { return };
-        self.tell(|| format!("INCIDENT slot {slot}, {}: flushes are lies", disk.name));
+        self.note(|| format!("INCIDENT slot {slot}, {}: flushes are lies", disk.name));
         self.mark(mark::LYING_FLUSH);
         self.stage.world.trace.fault();
         let geometry = node.geometry();
@@ -72,18 +72,18 @@ impl Director {
         self.stage.lied.set(true);
         let lost = || {
             disk.set_lying(false);
-            node.spoil_log();
+            node.corrupt_log();
         };
         self.crash_with(crash, lost).await;
         self.stage.lied.set(false);
         // It has lost checksums as well as blocks: where they match each other, generations
         // identify it, unless it has also lost the record that the checksums are ours.
         let counts = node.running().is_some() && node.status().unsummed_bytes == Some(0);
-        let outvoted = outvotes(node) && self.stage.doubted.borrow().is_empty();
+        let outvoted = identifies_wrong_member(node) && self.stage.doubted.borrow().is_empty();
         if outvoted || counts {
             return self.find_and_repair(node, slot).await;
         }
-        self.stage.oracle.borrow_mut().relapse(&past);
+        self.stage.oracle.borrow_mut().allow_older(&past);
         for repair in [true, false] {
             let Some(report) = self.scrubbed(node, repair).await else { return };
             let clean = repair || report.findings.is_empty();
@@ -97,7 +97,7 @@ impl Director {
     /// first member read, also the lying one.
     async fn quiet(&self, node: &Rc<Node>) -> bool {
         for _ in 0..100 {
-            if !self.calm(node).await {
+            if !self.wait_clean(node).await {
                 return false;
             }
             if covered::is_quiet(&covered::slots(&node.sim_disks())) {

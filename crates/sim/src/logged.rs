@@ -168,7 +168,7 @@ pub fn usage(disk: &Rc<SimDisk>) -> Usage {
 
 /// True if the headers of all members match their superblocks and say that their logs cover all
 /// rows that a crash may have torn. A member that missed the last superblock may have no log yet.
-pub fn vouches(slots: &BTreeMap<usize, Raw>) -> bool {
+pub fn logs_cover_crash(slots: &BTreeMap<usize, Raw>) -> bool {
     let last = slots.values().map(|raw| raw.events).max();
     let vouches = |raw: &Raw| {
         Place::of(raw).is_some_and(|place| {

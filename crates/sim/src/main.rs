@@ -14,7 +14,7 @@ use sim::report;
 use sim::rng::mix;
 use sim::scenario;
 use sim::shrink::shrink;
-use sim::trace::{Telling, Trace};
+use sim::trace::{Detail, Trace};
 
 const USAGE: &str = "\
 cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level L] [--shards N]
@@ -257,7 +257,7 @@ fn one(seed: u64, request: &Request, tally: &mut Tally) {
     println!("seed {seed}, {}", report::head());
     let options = request.options(seed).expect("it was looked at before");
     println!("{options}");
-    let telling = if request.verbose { Telling::Everything } else { Telling::Nothing };
+    let telling = if request.verbose { Detail::Everything } else { Detail::Nothing };
     let ending = scenario::run_with(options, telling);
     for line in ending.trace.story() {
         println!("{line}");
@@ -267,7 +267,7 @@ fn one(seed: u64, request: &Request, tally: &mut Tally) {
 }
 
 fn try_seed(seed: u64, request: &Request, tally: &mut Tally) {
-    let ending = scenario::run(seed, request.wish, Telling::Nothing);
+    let ending = scenario::run(seed, request.wish, Detail::Nothing);
     count(seed, ending, request, tally);
 }
 
@@ -305,7 +305,7 @@ fn fail(seed: u64, trace: &Trace, failure: &str, request: &Request, first: bool)
         println!("shrunk to: {}", sim::shrink::sizes(&whole, &options));
     }
     if !request.verbose || !same {
-        let again = scenario::run_with(options, Telling::Steps);
+        let again = scenario::run_with(options, Detail::Steps);
         for line in again.trace.story() {
             println!("{line}");
         }

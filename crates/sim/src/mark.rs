@@ -266,7 +266,7 @@ const FLYING: [[&str; 3]; 5] = [
 ];
 
 /// The mark of a crash with writes of this part in flight; `None` if there is none for it.
-pub fn flying(part: Part, health: Health) -> Option<&'static str> {
+pub fn in_flight_mark(part: Part, health: Health) -> Option<&'static str> {
     let row = match part {
         Part::Superblock => 0,
         Part::Bitmap => 1,

@@ -64,23 +64,23 @@ pub struct Medium {
 
 impl Version {
     /// The surviving runs of bytes of this write.
-    fn survive(&self, kept: Kept, cut: &mut Cut, mut tell: impl FnMut(u64, u64)) {
+    fn survive(&self, kept: Kept, cut: &mut Cut, mut add_run: impl FnMut(u64, u64)) {
         let (start, len) = (self.offset, self.len);
         match kept {
             Kept::Nothing => {}
-            Kept::All => tell(start, len),
-            Kept::First(sectors) => tell(start, sectors * SECTOR),
-            Kept::Last(sectors) => tell(start + len - sectors * SECTOR, sectors * SECTOR),
+            Kept::All => add_run(start, len),
+            Kept::First(sectors) => add_run(start, sectors * SECTOR),
+            Kept::Last(sectors) => add_run(start + len - sectors * SECTOR, sectors * SECTOR),
             Kept::Mixed => {
                 for (_, within, done) in pages(start, len) {
                     let (at, end) = (start + done as u64, start + (done + within.len()) as u64);
                     match cut.page() {
-                        Some(true) => tell(at, end - at),
+                        Some(true) => add_run(at, end - at),
                         Some(false) => {}
                         None => (at..end)
                             .step_by(SECTOR as usize)
                             .filter(|_| cut.sector())
-                            .for_each(|sector| tell(sector, SECTOR)),
+                            .for_each(|sector| add_run(sector, SECTOR)),
                     }
                 }
             }
@@ -188,7 +188,7 @@ impl Medium {
     }
 
     /// The versions lost by a failed flush become durable after all.
-    pub fn redeem(&mut self) {
+    pub fn keep_unflushed(&mut self) {
         let Some(durable) = &mut self.durable else { return };
         for page in self.doomed.drain(..) {
             durable.share(page, &self.newest, &mut self.spare);

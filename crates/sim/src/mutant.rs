@@ -23,7 +23,7 @@ use layout::Level;
 
 use crate::exhaust::{self, Extent};
 use crate::options::Wish;
-use crate::trace::Telling;
+use crate::trace::Detail;
 use crate::{report, scenario, sweep};
 
 /// Seeds within which a broken engine must be caught, unless it takes another tool.
@@ -67,7 +67,7 @@ fn headline(story: &str) -> String {
 fn by_seed(way: Broken, wish: Wish, seeds: std::ops::Range<u64>) -> Option<(Catch, String)> {
     let run = |seed, way| {
         broken::choose(way);
-        scenario::run(seed, wish, Telling::Nothing).failure
+        scenario::run(seed, wish, Detail::Nothing).failure
     };
     seeds.into_iter().find_map(|seed| {
         let story = run(seed, Some(way))?;

@@ -168,7 +168,7 @@ impl Node {
         let journal = journal.map(|disk| Candidate::new(Rc::clone(&disk) as _, &disk.name));
         let disks = (candidates, journal);
         let facts = create_with_journal(&new, disks, &clock, &*self.random()).await?;
-        self.world.tell(|| format!("{}: created, {} bytes", self.name, facts.capacity));
+        self.world.note(|| format!("{}: created, {} bytes", self.name, facts.capacity));
         self.assemble(Consent::Degraded).await.map(drop)
     }
 
@@ -193,7 +193,7 @@ impl Node {
         let clock: Rc<dyn Clock> = Rc::clone(&self.world.clock) as _;
         let mut assembly = assemble(candidates, &options, clock, self.random()).await?;
         for note in &assembly.notes {
-            self.world.tell(|| format!("{}: assembling: {note}", self.name));
+            self.world.note(|| format!("{}: assembling: {note}", self.name));
             self.mark_note(note, &assembly);
         }
         let layout = assembly.geometry.layout();
@@ -250,7 +250,7 @@ impl Node {
                 // Of a member that is an array, the block of the log that a crash has cut may be
                 // lost.
                 if self.sim_disks().is_empty() && why.contains("I/O error") {
-                    self.spoil_log();
+                    self.corrupt_log();
                 }
                 assert!(!self.proven.get(), "{}: the log is not believed: {why}", self.name);
             }
@@ -276,7 +276,7 @@ impl Node {
         *self.array.borrow_mut() = Some(array);
         // The query also updates the list of members.
         self.status();
-        self.world.tell(|| format!("{}: started", self.name));
+        self.world.note(|| format!("{}: started", self.name));
         self.started.raise();
     }
 
@@ -354,7 +354,7 @@ impl Node {
     /// As the engine says.
     pub async fn stop(&self) -> metadata::Result<()> {
         let array = self.array.take().expect("an array is running");
-        self.world.tell(|| format!("{}: stopping", self.name));
+        self.world.note(|| format!("{}: stopping", self.name));
         let result = array.stop().await;
         drop(array);
         // Give its tasks a moment to see it.
@@ -362,7 +362,7 @@ impl Node {
         let (run, log) = self.tasks.take().expect("a running array has tasks");
         self.world.executor.abort(log);
         assert!(self.world.executor.has_ended(run), "run() did not end after stop()");
-        self.sim_disks().iter().for_each(|disk| disk.let_go());
+        self.sim_disks().iter().for_each(|disk| disk.drop_outstanding());
         result
     }
 
@@ -433,17 +433,17 @@ impl Node {
 
     /// Slots out of sync, or whose disk may yet fail.
     pub fn endangered(&self) -> SlotSet {
-        self.sick().union(self.unwell())
+        self.faulty_slots().union(self.unwell())
     }
 
     /// Slots whose disk may yet fail.
-    pub fn sick(&self) -> SlotSet {
+    pub fn faulty_slots(&self) -> SlotSet {
         let status = self.status();
-        let sick = status.slots.iter().filter(|slot| {
+        let faulty = status.slots.iter().filter(|slot| {
             let member = slot.member.as_ref().and_then(|m| self.world.disk_named(&m.name));
-            member.is_some_and(|disk| disk.is_sick() || disk.is_shaky())
+            member.is_some_and(|disk| disk.has_fault() || disk.may_have_fault())
         });
-        sick.map(|slot| slot.slot).collect()
+        faulty.map(|slot| slot.slot).collect()
     }
 
     /// With this factor of slowness a disk still answers well before the deadline.
@@ -472,7 +472,7 @@ impl Node {
     /// check requires that.
     pub fn hold_to_record(&self) {
         let slots = covered::slots(&self.sim_disks());
-        if logged::vouches(&slots) && self.journal.knows(&slots) {
+        if logged::logs_cover_crash(&slots) && self.journal.has_session(&slots) {
             self.spoiled.set(false);
             self.proven.set(true);
         }
@@ -480,9 +480,9 @@ impl Node {
 
     /// After the loss of the journal device together with a member, the array's own records say
     /// that parity is unverified.
-    pub fn heed_record(&self, disks: &[Rc<SimDisk>]) {
-        if self.journal.harmed.get() && !logged::vouches(&covered::slots(disks)) {
-            self.spoil_log();
+    pub fn check_recorded_parity(&self, disks: &[Rc<SimDisk>]) {
+        if self.journal.harmed.get() && !logged::logs_cover_crash(&covered::slots(disks)) {
+            self.corrupt_log();
         }
     }
 
@@ -497,7 +497,7 @@ impl Node {
 
     /// The log was damaged or bypassed without the array's knowledge: parity is unverified until it
     /// is in sync again, and this is recorded on every member.
-    pub fn spoil_log(&self) {
+    pub fn corrupt_log(&self) {
         self.proven.set(false);
         self.spoiled.set(true);
     }
@@ -575,14 +575,14 @@ async fn tell_log(node: Rc<Node>, events: Array) {
             seen += 1;
             let kind = event.kind as u64;
             world.trace.event(&[0xe7e47, kind, seen]);
-            if event.kind == EventKind::Settled {
+            if event.kind == EventKind::Replayed {
                 node.note_settled();
             }
             if event.kind == EventKind::JournalLost {
                 node.journal.lost.set(true);
                 world.trace.mark(mark::JOURNAL_LOST);
             }
-            world.tell(|| {
+            world.note(|| {
                 let member = event.member.as_deref().unwrap_or("");
                 format!("  {}: {:?} {member}: {}", events.name(), event.kind, event.text)
             });

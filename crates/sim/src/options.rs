@@ -287,7 +287,7 @@ impl Options {
     }
 
     /// Everything that happens in a run, by number.
-    pub fn happenings(&self) -> usize {
+    pub fn incidents_total(&self) -> usize {
         self.incidents + self.lies + self.crashes
     }
 

@@ -60,7 +60,7 @@ impl Candidate {
     }
 
     /// It never comes back.
-    fn is_buried(&self, flushed: u64) -> bool {
+    fn is_superseded(&self, flushed: u64) -> bool {
         self.buried || self.superseded < flushed
     }
 }
@@ -381,7 +381,8 @@ impl Oracle {
                 continue;
             }
             let candidates = self.at(sector);
-            if let Err(allowed) = settle(candidates, seen, (under.begun, now), kept, loose) {
+            if let Err(allowed) = fix_read_value(candidates, seen, (under.begun, now), kept, loose)
+            {
                 return Err(Violation { sector, seen, allowed });
             }
             forget(candidates, oldest, flushed);
@@ -403,12 +404,12 @@ impl Oracle {
 
 /// Drops candidates that no read in flight, and none after a crash, can see.
 fn forget(candidates: &mut Vec<Candidate>, oldest_read: u64, flushed: u64) {
-    candidates.retain(|c| c.superseded >= oldest_read || !c.is_buried(flushed));
+    candidates.retain(|c| c.superseded >= oldest_read || !c.is_superseded(flushed));
     assert!(!candidates.is_empty(), "something is there");
 }
 
 /// A read from `begun` to `now` saw a value. Effects that ended up to `kept` are on the members.
-fn settle(
+fn fix_read_value(
     candidates: &mut Vec<Candidate>,
     seen: Value,
     (begun, now): (u64, u64),

@@ -87,10 +87,10 @@ impl Director {
         }
         let mut rng = Rng::stream(chance, "ruin", 0);
         self.stage.hold().await;
-        if self.calm(node).await {
+        if self.wait_clean(node).await {
             let (gone, rebuild) = if self.ruins { (5, 90) } else { (40, 50) };
             let gone = rng.percent(gone);
-            self.tell(|| format!("INCIDENT ruin, members are gone: {gone}"));
+            self.note(|| format!("INCIDENT ruin, members are gone: {gone}"));
             self.mark(mark::RUINED);
             self.stage.world.trace.fault();
             self.stage.overloaded.set(true);
@@ -110,9 +110,9 @@ impl Director {
 
     /// Sectors of all members cannot be read, here and there more than can be recovered.
     async fn ruin_sectors(&self, node: &Rc<Node>, rng: &mut Rng) {
-        spoil(node, rng);
+        corrupt(node, rng);
         self.look_at_ruins(node).await;
-        node.sim_disks().iter().for_each(|disk| disk.heal());
+        node.sim_disks().iter().for_each(|disk| disk.clear_faults());
     }
 
     /// A rebuild meets such sectors, and then they become readable again: blocks that it could not
@@ -124,19 +124,19 @@ impl Director {
         else {
             return;
         };
-        let places = spoil(node, rng);
+        let places = corrupt(node, rng);
         for Range { start, end } in places {
             let stripe = |at: u64| at / geometry.chunk_bytes() * geometry.stripe_bytes();
             let end = stripe(end - 1) + geometry.stripe_bytes();
             self.stage.doubted.borrow_mut().insert(stripe(start)..end.min(geometry.capacity()));
         }
         let failed = node.array().fail(id).await;
-        self.tell(|| format!("    slot {slot} is failed: {failed:?}"));
+        self.note(|| format!("    slot {slot} is failed: {failed:?}"));
         if failed.is_ok() {
             let disk = self.stage.world.disk(self.build);
             let name = disk.name.clone();
             let added = node.add(disk, &name).await;
-            self.tell(|| format!("    {name} is added: {added:?}"));
+            self.note(|| format!("    {name} is added: {added:?}"));
             let mut patience = 400;
             while !node.is_whole() && patience > 0 {
                 self.stage.world.pause(2000).await;
@@ -146,7 +146,7 @@ impl Director {
                 self.mark(mark::LISTED);
             }
         }
-        node.sim_disks().iter().for_each(|disk| disk.heal());
+        node.sim_disks().iter().for_each(|disk| disk.clear_faults());
     }
 
     /// One more member is lost than the level tolerates.
@@ -193,7 +193,7 @@ impl Director {
 }
 
 /// The same few places cannot be read on several members each: ranges of their data.
-fn spoil(node: &Node, rng: &mut Rng) -> Vec<Range<u64>> {
+fn corrupt(node: &Node, rng: &mut Rng) -> Vec<Range<u64>> {
     let geometry = node.geometry();
     let usable = (0..geometry.slots()).map(|slot| geometry.member_bytes(Slot::new(slot)));
     let least = usable.min().unwrap_or(0) / SECTOR;

@@ -26,7 +26,7 @@ use crate::node::{Consent, Node};
 use crate::options::{Options, Shape, Wish};
 use crate::oracle::Oracle;
 use crate::rng::mix;
-use crate::trace::{Telling, Trace};
+use crate::trace::{Detail, Trace};
 use crate::workload::{self, Kind, Request, Stage, chain};
 use crate::world::World;
 
@@ -47,12 +47,12 @@ pub const RESERVED: u64 = 4 << 20;
 const HEAL_MICROS: u64 = 600_000_000;
 
 /// Runs one seed.
-pub fn run(seed: u64, wish: Wish, telling: Telling) -> Ending {
+pub fn run(seed: u64, wish: Wish, telling: Detail) -> Ending {
     run_with(Options::draw(seed, wish), telling)
 }
 
 /// Runs these options.
-pub fn run_with(options: Options, telling: Telling) -> Ending {
+pub fn run_with(options: Options, telling: Detail) -> Ending {
     let world = World::new(options.seed, Trace::new(telling));
     let run = || {
         let main = live(world.clone(), options.clone());
@@ -205,9 +205,9 @@ async fn load(
 /// Faults stop; people bring disks; the array must become whole.
 pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
     let world = &stage.world;
-    world.tell(|| "HEAL".into());
+    world.note(|| "HEAL".into());
     let until = world.clock.now().0 + HEAL_MICROS * 1000;
-    world.disks().iter().for_each(|disk| disk.heal());
+    world.disks().iter().for_each(|disk| disk.clear_faults());
     // The last fault is noticed by then.
     let deadlines = nodes.iter().map(|node| node.shape.bounds.deadline.as_micros() as u64);
     world.pause(2 * deadlines.max().unwrap_or(0)).await;

@@ -14,7 +14,7 @@
 use crate::keep::{Choice, Keep};
 use crate::options::{Options, Shape, Wish};
 use crate::scenario;
-use crate::trace::Telling;
+use crate::trace::Detail;
 
 /// How the oracle says that a read is wrong.
 const WRONG_BYTES: &str = " reads as ";
@@ -64,7 +64,7 @@ pub fn sizes(whole: &Options, short: &Options) -> String {
 /// The failure of a shortened run.
 fn failure(whole: &Options, keep: &Keep) -> Option<String> {
     let options = whole.clone().kept(keep.clone()).ok()?;
-    scenario::run_with(options, Telling::Nothing).failure.map(|failure| kind(&failure))
+    scenario::run_with(options, Detail::Nothing).failure.map(|failure| kind(&failure))
 }
 
 /// The search for a short run.
@@ -122,7 +122,7 @@ impl Search {
         let (clients, requests) = (self.whole.clients, self.whole.requests);
         let requests = (0..clients).flat_map(|client| (0..requests).map(move |at| (client, at)));
         let requests = requests.map(|(client, at)| Choice::Request(client, at));
-        let incidents = (0..self.whole.happenings()).map(Choice::Incident);
+        let incidents = (0..self.whole.incidents_total()).map(Choice::Incident);
         let left = requests.chain(incidents).filter(|&choice| keep.keeps(choice)).collect();
         let only = |parts: &[Choice]| Keep {
             choices: Some(parts.iter().copied().collect()),

@@ -6,9 +6,9 @@
 //! 6, three copies), and clients pause until it has.
 //!
 //! ```text
-//!   quiet, whole ──▶ spoil one member ──▶ scrub and repair ──▶ check: no more findings
-//!                ──▶ stop ──▶ spoil a superblock ──▶ assemble: it is excluded
-//!                ──▶ die  ──▶ spoil a bitmap ──▶ assemble: the other copies decide
+//!   quiet, whole ──▶ corrupt one member ──▶ scrub and repair ──▶ check: no more findings
+//!                ──▶ stop ──▶ corrupt a superblock ──▶ assemble: it is excluded
+//!                ──▶ die  ──▶ corrupt a bitmap ──▶ assemble: the other copies decide
 //! ```
 
 use std::rc::Rc;
@@ -54,7 +54,7 @@ impl Director {
         }
         let mut rng = Rng::stream(chance, "rot", 0);
         self.stage.hold().await;
-        if self.calm(node).await
+        if self.wait_clean(node).await
             && let Some(disk) = node.disk_in(slot)
         {
             let redundant = node.geometry().redundancy() > 0;
@@ -68,7 +68,7 @@ impl Director {
                 }
             };
             if can_tell {
-                self.tell(|| format!("INCIDENT slot {slot}, {}: rot in {rot:?}", disk.name));
+                self.note(|| format!("INCIDENT slot {slot}, {}: rot in {rot:?}", disk.name));
                 self.stage.world.trace.fault();
             }
             match rot {
@@ -91,14 +91,14 @@ impl Director {
         }
         let mut rng = Rng::stream(chance, "stray", 0);
         self.stage.hold().await;
-        if self.calm(node).await
+        if self.wait_clean(node).await
             && let Some(disk) = node.disk_in(slot)
             && let Some(data) = Parts::of(&disk, None).range(Part::Data)
         {
             let stray =
                 if lost { Stray::Lost } else { Stray::Elsewhere(rng.within(8, 64) * SECTOR) };
             let on = if let Stray::Elsewhere(on) = stray { on } else { 0 };
-            self.tell(|| format!("INCIDENT slot {slot}, {}: {stray:?}", disk.name));
+            self.note(|| format!("INCIDENT slot {slot}, {}: {stray:?}", disk.name));
             self.stage.world.trace.fault();
             let used = node.geometry().member_bytes(slot);
             let before = disk.strayed();
@@ -124,7 +124,7 @@ impl Director {
     }
 
     /// Waits a little for an array that is whole, in sync and clean, on disks that are well.
-    pub(crate) async fn calm(&self, node: &Rc<Node>) -> bool {
+    pub(crate) async fn wait_clean(&self, node: &Rc<Node>) -> bool {
         let flush = Request { kind: Kind::Flush, sector: 0, count: 1, fua: false, pause: 0 };
         self.stage.perform((99, 0), flush).await;
         for _ in 0..40 {
@@ -150,7 +150,7 @@ impl Director {
         for _ in 0..rng.skewed(8) {
             let at = rng.below(sectors) * SECTOR;
             if self.can_tell(node, at, SECTOR) {
-                spoil(disk, data.start + at, SECTOR, rng);
+                corrupt(disk, data.start + at, SECTOR, rng);
             }
         }
         self.mark(mark::F8_DATA);
@@ -228,16 +228,16 @@ impl Director {
         if rot == Rot::Superblock {
             self.mark(mark::F8_SUPERBLOCK);
             // A byte that the checksum covers.
-            spoil(disk, range.start + rng.below(250), 1, rng);
+            corrupt(disk, range.start + rng.below(250), 1, rng);
         } else {
             self.mark(if rot == Rot::Table { mark::F8_TABLE } else { mark::F8_PRIVATE });
             for _ in 0..rng.skewed(8) {
-                spoil(disk, range.start + rng.below(range.end - range.start), 1, rng);
+                corrupt(disk, range.start + rng.below(range.end - range.start), 1, rng);
             }
         }
         self.assemble(node).await;
         self.read_all(node).await;
-        if rot == Rot::Table && self.calm(node).await {
+        if rot == Rot::Table && self.wait_clean(node).await {
             // Unread copies still have their damage.
             self.find_and_repair(node, slot).await;
         }
@@ -301,13 +301,14 @@ fn member_offset(node: &Node, offset: u64) -> u64 {
     geometry.stripe(stripe).member_offset() + within
 }
 
-/// True if a scrub can identify the wrong member: by the checksums, or as [`outvotes`].
+/// True if a scrub can identify the wrong member: by the checksums, or by redundancy alone
+/// ([`identifies_wrong_member`]).
 pub fn locates(node: &Node) -> bool {
-    node.shape.checksums || outvotes(node)
+    node.shape.checksums || identifies_wrong_member(node)
 }
 
 /// True if redundancy alone identifies the wrong member.
-pub fn outvotes(node: &Node) -> bool {
+pub fn identifies_wrong_member(node: &Node) -> bool {
     let Some(geometry) = node.last_geometry() else { return false };
     match geometry.family() {
         Family::Plain => false,
@@ -317,7 +318,7 @@ pub fn outvotes(node: &Node) -> bool {
 }
 
 /// Changes some bytes.
-fn spoil(disk: &SimDisk, at: u64, len: u64, rng: &mut Rng) {
+fn corrupt(disk: &SimDisk, at: u64, len: u64, rng: &mut Rng) {
     let (first, last) = (at / SECTOR * SECTOR, (at + len).next_multiple_of(SECTOR));
     let mut bytes = vec![0; (last - first) as usize];
     disk.peek(first, &mut bytes);

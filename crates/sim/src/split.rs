@@ -30,19 +30,19 @@ impl Director {
         let mut rng = Rng::stream(chance, "split", 0);
         self.stage.hold().await;
         if let Some(theirs) = halves(node, &mut rng)
-            && self.calm(node).await
+            && self.wait_clean(node).await
             && node.status().spares.is_empty()
             && !node.has_lost_blocks()
         {
-            self.tell(|| format!("INCIDENT two halves go on apart, one without {theirs:?}"));
+            self.note(|| format!("INCIDENT two halves go on apart, one without {theirs:?}"));
             self.mark(mark::F12);
             self.stage.world.trace.fault();
-            self.go_apart(node, theirs, &mut rng).await;
+            self.diverge(node, theirs, &mut rng).await;
         }
         self.stage.go_on();
     }
 
-    async fn go_apart(&self, node: &Rc<Node>, theirs: SlotSet, rng: &mut Rng) {
+    async fn diverge(&self, node: &Rc<Node>, theirs: SlotSet, rng: &mut Rng) {
         let named = |slots: SlotSet| -> Vec<String> {
             let disks = slots.iter().filter_map(|slot| node.disk_in(slot));
             disks.map(|disk| disk.name.clone()).collect()
@@ -77,7 +77,7 @@ impl Director {
         *node.members.borrow_mut() = all;
         let refused = node.assemble(Consent::Degraded).await.err();
         let refused = refused.expect("two histories are not one array");
-        self.tell(|| format!("    {refused}"));
+        self.note(|| format!("    {refused}"));
         self.mark(mark::DIVERGED);
         // Members excluded before the split may contradict this half, if no present member saw
         // both: then they are excluded too.

@@ -120,7 +120,7 @@ struct Shared {
     ops: Cell<u64>,
     fault: Cell<Option<Fault>>,
     /// The disk that a fault has struck.
-    struck: Cell<Option<usize>>,
+    fault_hit: Cell<Option<usize>>,
     /// The kind of the failed operation.
     site: RefCell<Option<String>>,
     held: RefCell<Vec<Queued>>,
@@ -217,17 +217,17 @@ impl Tray {
     }
 
     /// Is this operation to fail?
-    fn strike(&self, number: u64, op: &Op) -> Option<How> {
+    fn fault_for(&self, number: u64, op: &Op) -> Option<How> {
         let fault = self.shared.fault.get()?;
-        let hit = match self.shared.struck.get() {
+        let hit = match self.shared.fault_hit.get() {
             None => number == fault.op,
             Some(disk) => fault.for_ever && disk == self.number,
         };
         if !hit {
             return None;
         }
-        if self.shared.struck.get().is_none() {
-            self.shared.struck.set(Some(self.number));
+        if self.shared.fault_hit.get().is_none() {
+            self.shared.fault_hit.set(Some(self.number));
             let (what, len) = (describe(&op.work), op.work.len());
             let site = format!("disk{}: {what} {}+{len}", self.number, op.offset);
             *self.shared.site.borrow_mut() = Some(site);
@@ -265,7 +265,7 @@ impl Disk for Tray {
         }
         let shared = &self.shared;
         let number = shared.ops.replace(shared.ops.get() + 1);
-        match self.strike(number, &op) {
+        match self.fault_for(number, &op) {
             Some(How::Hang) => {
                 let (ticket, completion) = self.answers.start();
                 let held = Queued { op: number, disk: self.number, work: op, ticket };
@@ -433,7 +433,7 @@ impl Stand {
     /// Selects the failing operation; forgets the last hit.
     pub fn set_fault(&self, fault: Option<Fault>) {
         self.shared.fault.set(fault);
-        self.shared.struck.set(None);
+        self.shared.fault_hit.set(None);
         self.shared.site.replace(None);
         let held = self.shared.held.take();
         for Queued { disk, work, ticket, .. } in held {
@@ -443,8 +443,8 @@ impl Stand {
     }
 
     /// The disk hit by the fault, and the operation.
-    pub fn struck(&self) -> Option<(usize, String)> {
-        Some((self.shared.struck.get()?, self.shared.site.borrow().clone()?))
+    pub fn fault_hit(&self) -> Option<(usize, String)> {
+        Some((self.shared.fault_hit.get()?, self.shared.site.borrow().clone()?))
     }
 
     /// Waits for this many virtual microseconds.
@@ -489,7 +489,7 @@ impl Stand {
     fn step(&self) -> bool {
         let next = self.shared.queue.borrow_mut().pop_front();
         let Some(Queued { op, disk, work, ticket }) = next else {
-            return matches!(self.clock.leap(), Due::Sleepers);
+            return matches!(self.clock.advance_to_next(), Due::Sleepers);
         };
         let tray = &self.trays[disk];
         self.shared.log.borrow_mut().push(Event::Landed { op });

@@ -14,7 +14,7 @@ use crate::rng::mix;
 
 /// The level of detail of a story.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Telling {
+pub enum Detail {
     /// None: the hash is enough.
     #[default]
     Nothing,
@@ -43,9 +43,9 @@ struct Inner {
 
 impl Trace {
     /// A record with this detail.
-    pub fn new(telling: Telling) -> Trace {
-        let story = (telling != Telling::Nothing).then(RefCell::default);
-        let detailed = telling == Telling::Everything;
+    pub fn new(telling: Detail) -> Trace {
+        let story = (telling != Detail::Nothing).then(RefCell::default);
+        let detailed = telling == Detail::Everything;
         Trace { inner: Rc::new(Inner { story, detailed, ..Inner::default() }) }
     }
 
@@ -60,7 +60,7 @@ impl Trace {
     }
 
     /// Adds a line to the story. The text is made only if there is one.
-    pub fn tell(&self, now: Time, text: impl FnOnce() -> String) {
+    pub fn note(&self, now: Time, text: impl FnOnce() -> String) {
         if let Some(story) = &self.inner.story {
             let text = text();
             story.borrow_mut().push(format!("{:>12.6} s  {text}", now.0 as f64 / 1e9));
@@ -70,7 +70,7 @@ impl Trace {
     /// Adds a line that only a very patient reader wants.
     pub fn detail(&self, now: Time, text: impl FnOnce() -> String) {
         if self.inner.detailed {
-            self.tell(now, text);
+            self.note(now, text);
         }
     }
 

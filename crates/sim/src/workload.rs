@@ -236,14 +236,14 @@ impl Stage {
     }
 
     fn begin(&self, name: (usize, usize), request: &Request) {
-        self.world.tell(|| format!("client {}.{}: {request}", name.0, name.1));
+        self.world.note(|| format!("client {}.{}: {request}", name.0, name.1));
     }
 
     fn end(&self, name: (usize, usize), request: &Request, result: &io::Result<()>) {
         let now = self.world.clock.now().0;
         let ok = u64::from(result.is_ok());
         self.world.trace.event(&[0xc11e, name.0 as u64, name.1 as u64, now, ok]);
-        self.world.tell(|| {
+        self.world.note(|| {
             let how = result.as_ref().map_or_else(|error| error.to_string(), |()| "ok".into());
             format!("client {}.{}: {request}: {how}", name.0, name.1)
         });
@@ -288,7 +288,7 @@ impl Stage {
     }
 
     /// Is this error an honest one?
-    fn excuse(&self, request: &Request, error: &io::Error) {
+    fn check_error(&self, request: &Request, error: &io::Error) {
         let range = request.sector * SECTOR..(request.sector + request.count) * SECTOR;
         let doubted = request.kind != Kind::Flush && self.doubted.borrow().overlaps(range);
         if doubted && !self.overloaded.get() {
@@ -339,7 +339,7 @@ impl Stage {
             }
             match lost {
                 true => self.world.trace.mark(mark::LOST),
-                false => self.excuse(&request, &error),
+                false => self.check_error(&request, &error),
             }
             return Outcome::Answered;
         }
@@ -409,7 +409,7 @@ impl Stage {
             write.into_iter().for_each(|write| oracle.refuse(write));
             return if unwilling { Outcome::Answered } else { Outcome::Stopping };
         }
-        self.excuse(&request, &error);
+        self.check_error(&request, &error);
         if self.is_unsure(&request) {
             // Some of its units may have been held before one failed.
             self.stuck.set(true);
@@ -427,7 +427,7 @@ impl Stage {
         self.end(name, &request, &done.result);
         match done.result {
             Err(error) if Stage::is_stopping(&error) => return Outcome::Stopping,
-            Err(error) => self.excuse(&request, &error),
+            Err(error) => self.check_error(&request, &error),
             Ok(()) => {
                 self.note_answer(true);
                 self.oracle.borrow_mut().flushed(begun);
@@ -460,12 +460,12 @@ impl Stage {
             if Stage::is_stopping(&error) {
                 return Outcome::Stopping;
             }
-            self.excuse(&request, &error);
+            self.check_error(&request, &error);
             return Outcome::Answered;
         }
         let Work::Extents { found, .. } = done.work else { panic!("extents came back otherwise") };
-        let told: u64 = found.iter().map(|extent| extent.len).sum();
-        assert!(told > 0 && told <= len, "{request}: {told} bytes were told of");
+        let reported: u64 = found.iter().map(|extent| extent.len).sum();
+        assert!(reported > 0 && reported <= len, "{request}: {reported} bytes were told of");
         let kinds = found.iter().flat_map(|extent| {
             assert!(extent.len > 0 && extent.len % SECTOR == 0, "{request}: {extent:?}");
             std::iter::repeat_n(extent.kind, (extent.len / SECTOR) as usize)

@@ -65,8 +65,8 @@ impl World {
     }
 
     /// Adds a line to the story.
-    pub fn tell(&self, text: impl FnOnce() -> String) {
-        self.trace.tell(io::Clock::now(&*self.clock), text);
+    pub fn note(&self, text: impl FnOnce() -> String) {
+        self.trace.note(io::Clock::now(&*self.clock), text);
     }
 
     /// Runs until this has ended, and returns its result.
@@ -80,13 +80,13 @@ impl World {
             let value = main.await;
             *result.borrow_mut() = Some(value);
         });
-        self.executor.run_until(task, || self.leap())?;
+        self.executor.run_until(task, || self.advance_to_next())?;
         Ok(slot.take().expect("the task has ended"))
     }
 
     /// Moves time to the next event; false if there is none.
-    fn leap(&self) -> bool {
-        match self.clock.leap() {
+    fn advance_to_next(&self) -> bool {
+        match self.clock.advance_to_next() {
             Due::Nothing => false,
             Due::Sleepers => true,
             Due::Operation(entry) => {

@@ -7,19 +7,19 @@ use sim::disk::{Build, SimDisk};
 use sim::medium::Fill;
 use sim::options::{Size, Wish};
 use sim::scenario;
-use sim::trace::{Telling, Trace};
+use sim::trace::{Detail, Trace};
 use sim::world::World;
 
 #[test]
 fn the_same_seed_is_the_same_run() {
     for seed in [3, 14, 15, 92] {
         let run = |telling| scenario::run(seed, Wish::default(), telling).trace;
-        let (first, second) = (run(Telling::Nothing), run(Telling::Everything));
+        let (first, second) = (run(Detail::Nothing), run(Detail::Everything));
         assert!(first.events() > 100, "something happens");
         assert_eq!(first.hash(), second.hash(), "seed {seed}");
         assert_eq!(first.events(), second.events(), "seed {seed}");
     }
-    let hash = |seed| scenario::run(seed, Wish::default(), Telling::Nothing).trace.hash();
+    let hash = |seed| scenario::run(seed, Wish::default(), Detail::Nothing).trace.hash();
     assert_ne!(hash(3), hash(4));
 }
 
@@ -36,7 +36,7 @@ fn some_seeds_of_each_level_hold() {
                 journal: seed % 4 == 1,
                 ruins: seed % 6 == 3,
             };
-            let ending = scenario::run(seed, wish, Telling::Nothing);
+            let ending = scenario::run(seed, wish, Detail::Nothing);
             let failure = ending.failure.unwrap_or_default();
             assert!(failure.is_empty(), "cargo sim {seed} --level {}: {failure}", level.name());
         }
@@ -47,7 +47,7 @@ fn some_seeds_of_each_level_hold() {
 #[test]
 fn a_simulated_disk_is_a_disk() {
     for (seed, volatile) in [(1, false), (2, true)] {
-        let world = World::new(seed, Trace::new(Telling::Nothing));
+        let world = World::new(seed, Trace::new(Detail::Nothing));
         let limits = Limits {
             volatile,
             zero: ZeroSupport::Fast,

@@ -17,7 +17,7 @@ use sim::node::{Consent, Node};
 use sim::options::{Dangers, Options, Wish};
 use sim::oracle::{Caches, Oracle, Put, Request as Asked};
 use sim::scenario;
-use sim::trace::{Telling, Trace};
+use sim::trace::{Detail, Trace};
 use sim::workload::{Kind, Outcome, Request, Stage};
 use sim::world::World;
 
@@ -66,7 +66,7 @@ where
     F: Future<Output = ()> + 'static,
 {
     for seed in 0..8 {
-        let world = World::new(seed, Trace::new(Telling::Nothing));
+        let world = World::new(seed, Trace::new(Detail::Nothing));
         let options = options(seed);
         let (stage_world, drawn) = (world.clone(), options.clone());
         let made = world.run(async move {
@@ -78,13 +78,13 @@ where
         let (nodes, stage) = made.expect("an array is made");
         let play = Play { world: world.clone(), options, nodes, stage };
         let script = script(play.clone());
-        let told = world.run(async move {
+        let outcome = world.run(async move {
             script.await;
             scenario::heal(&play.stage, &play.nodes, &play.options).await;
             let content = scenario::converged(&play.stage, &play.nodes).await;
             scenario::rest(&play.stage, &play.nodes, &content).await;
         });
-        if let Err(stall) = told {
+        if let Err(stall) = outcome {
             panic!("seed {seed}: {stall}");
         }
         world.executor.abort_all();
@@ -133,7 +133,7 @@ impl Play {
         (asked, self.node().array().submit(Op::write(offset, bytes.freeze())))
     }
 
-    async fn settle(&self, (asked, completion): (Asked, Completion<Done>)) {
+    async fn await_write(&self, (asked, completion): (Asked, Completion<Done>)) {
         completion.await.result.expect("within the budget of the level");
         self.stage.oracle.borrow_mut().acknowledge(asked, false);
     }
@@ -179,7 +179,7 @@ fn two_members_of_a_raid6_vanish_under_writes() {
         play.disk(1).set_gone(true);
         play.disk(4).set_gone(true);
         for one in sent {
-            play.settle(one).await;
+            play.await_write(one).await;
         }
         assert_eq!(play.state(1), SlotState::Missing);
         assert_eq!(play.state(4), SlotState::Missing);
@@ -213,7 +213,7 @@ fn a_hung_member_is_lost_and_its_writes_land_late() {
         hung.set_hung(true);
         let sent: Vec<_> = (0..8).map(|at| play.send(at * 32_768, 32 << 10)).collect();
         for one in sent {
-            play.settle(one).await;
+            play.await_write(one).await;
         }
         assert_eq!(play.state(0), SlotState::Missing);
         assert!(hung.in_flight() > 0, "its operations are still under way");
@@ -241,13 +241,13 @@ fn writes_to_different_rows_of_one_stripe_run_in_parallel() {
             let first = play.send(0, 512);
             let other_row = play.send(8192 + 4096, 512);
             let same_row = play.send(8192, 512);
-            play.settle(other_row).await;
+            play.await_write(other_row).await;
             assert_eq!(play.state(0), SlotState::InSync, "the first still waits for its member");
             let mut same_row = same_row;
             assert!(same_row.1.take_ready().is_none(), "one row, one after the other");
             play.disk(0).set_hung(false);
-            play.settle(first).await;
-            play.settle(same_row).await;
+            play.await_write(first).await;
+            play.await_write(same_row).await;
             assert_eq!(play.state(0), SlotState::InSync);
         },
     );
@@ -262,7 +262,7 @@ fn overlapping_writes_land_in_order_of_arrival() {
                 let sent: Vec<_> = (0..12).map(|at| play.send(at * 512, 24 << 10)).collect();
                 let last = sent.last().expect("twelve").0;
                 for one in sent {
-                    play.settle(one).await;
+                    play.await_write(one).await;
                 }
                 let mut expected = vec![0; 24 << 10];
                 play.stage.oracle.borrow().fill_again(last, 11, &mut expected);
@@ -351,7 +351,7 @@ fn a_raid50_loses_one_member_in_each_half() {
             half.disk_in(Slot::new(2)).expect("a disk").set_gone(true);
         }
         for one in sent {
-            play.settle(one).await;
+            play.await_write(one).await;
         }
         play.read(0, play.capacity()).await;
         assert_eq!(play.state(0), SlotState::InSync, "above nothing is noticed");

@@ -78,7 +78,7 @@ impl Model {
     }
 
     /// A value read once stays.
-    pub(super) fn settle(&mut self, reading: &Reading) {
+    pub(super) fn fix_read_values(&mut self, reading: &Reading) {
         for (sector, tag) in self.sectors.iter_mut().zip(&reading.tags) {
             if let Some(tag) = tag {
                 *sector = Sector::of(*tag);

@@ -229,7 +229,7 @@ impl<'a> Story<'a> {
             assert_eq!(unread, None, "it was stopped in order, all is there: a sector is an error");
         }
         if !self.forged {
-            state.settle(&reading);
+            state.fix_read_values(&reading);
         }
         session.requests(&mut self.choices, &mut state, &mut self.tag, &mut self.trail);
         let again = session.read();
@@ -237,7 +237,7 @@ impl<'a> Story<'a> {
             panic!("what was acknowledged is not there: {wrong}");
         }
         if !self.forged {
-            state.settle(&again);
+            state.fix_read_values(&again);
         }
         let crash = self.choices.flag();
         if crash {

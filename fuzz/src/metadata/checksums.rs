@@ -189,9 +189,9 @@ impl Table {
                 return assert!(!entry.fits(crc, checksum), "another array's: {entry:?}");
             }
         };
-        let told = is_told(slots, blocks);
+        let detected = is_detected(slots, blocks);
         let there = self.checksum(Slot(self.slot.0 ^ slots), block ^ blocks, crc);
-        assert!(!told || !entry.fits(crc, there), "{entry:?} fits {slots} and {blocks} away");
+        assert!(!detected || !entry.fits(crc, there), "{entry:?} fits {slots} and {blocks} away");
     }
 
     /// An entry with arbitrary or special values.
@@ -352,7 +352,7 @@ fn check_loss(
 /// True if the CRC of a place certainly detects these changed bits: they are within the width of
 /// the CRC, or fewer than the minimal distance of two places with the same CRC (8, of CRC-32C up to
 /// 177 bits).
-fn is_told(slots: u8, blocks: u64) -> bool {
+fn is_detected(slots: u8, blocks: u64) -> bool {
     let bits = u128::from(slots) | u128::from(blocks) << 32;
     let clear = bits.leading_zeros() + bits.trailing_zeros();
     bits != 0 && (u128::BITS - clear <= 32 || bits.count_ones() < 8)

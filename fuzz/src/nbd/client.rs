@@ -45,7 +45,7 @@ impl Victim {
         (victim, server)
     }
 
-    fn tell(&self, server: &End, bytes: &[u8]) {
+    fn send(&self, server: &End, bytes: &[u8]) {
         server.push(bytes);
         let mut said = Vec::new();
         loop {
@@ -57,13 +57,13 @@ impl Victim {
     }
 
     /// Why there is no connection, or how it ended; without offsets and the like.
-    fn fate(&self) -> String {
+    fn outcome_text(&self) -> String {
         let outcome = self.outcome.borrow();
-        let told = match outcome.as_ref() {
+        let text = match outcome.as_ref() {
             Some(Err(error)) => format!("{error:?}"),
             _ => self.ending.borrow().clone().unwrap_or_default(),
         };
-        told.chars().filter(|sign| !sign.is_ascii_digit()).take(60).collect()
+        text.chars().filter(|sign| !sign.is_ascii_digit()).take(60).collect()
     }
 }
 
@@ -88,7 +88,7 @@ pub(super) fn client(bytes: &[u8]) -> Trail {
         _ => Vec::new(),
     };
     assert!(style.is_none() || victim.outcome.borrow().is_some(), "a good handshake goes on");
-    victim.tell(&server, said);
+    victim.send(&server, said);
     if answers.is_empty()
         && let Some(Ok(disk)) = victim.outcome.borrow().as_ref()
     {
@@ -101,8 +101,8 @@ pub(super) fn client(bytes: &[u8]) -> Trail {
     }
     drop(server);
     complete(victim.tasks.run());
-    trail.note(victim.fate());
-    assert!(!victim.fate().is_empty(), "the server has gone, the client waits");
+    trail.note(victim.outcome_text());
+    assert!(!victim.outcome_text().is_empty(), "the server has gone, the client waits");
     for (len, answer) in answers {
         let done = complete(answer).expect("every operation is answered when the link has ended");
         assert_eq!(done.work.len(), len, "the buffers come back as they were");
@@ -115,9 +115,9 @@ pub(super) fn client(bytes: &[u8]) -> Trail {
 /// Reported extents have no gaps and are within the request.
 fn check(done: &Done, asked: u64) {
     if let (Work::Extents { found, .. }, Ok(())) = (&done.work, &done.result) {
-        let told: u64 = found.iter().map(|extent| extent.len).sum();
+        let text: u64 = found.iter().map(|extent| extent.len).sum();
         assert!(found.iter().all(|extent| extent.len > 0), "an extent of no bytes");
-        assert!(told > 0 && told <= asked, "{told} bytes told of {asked}");
+        assert!(text > 0 && text <= asked, "{text} bytes told of {asked}");
     }
 }
 
@@ -144,9 +144,9 @@ fn shake_hands(victim: &Victim, server: &End, style: Style, variant: u8) {
     let reply = |option, kind, data: &[u8]| {
         let mut bytes = Vec::new();
         put_answer(&mut bytes, option, kind, data);
-        victim.tell(server, &bytes);
+        victim.send(server, &bytes);
     };
-    victim.tell(server, &greeting());
+    victim.send(server, &greeting());
     if style == Style::Extended {
         reply(option::EXTENDED_HEADERS, answer::ACK, &[]);
     } else {

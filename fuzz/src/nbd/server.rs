@@ -23,20 +23,20 @@ pub(super) fn handshake(bytes: &[u8]) -> Trail {
     let world = World::new(Setup { tls: setup & 1 != 0, ..Setup::default() });
     let peer = world.connect(BITES[usize::from(setup >> 1 & 3)]);
     let mut said = Vec::new();
-    world.settle(&peer, &mut said);
+    world.run_until_idle(&peer, &mut said);
     assert_eq!(said.len(), 18, "the greeting");
     said.clear();
     // Half first: it must not depend on the missing half.
     let (first, second) = sent.split_at(if setup & 8 != 0 { sent.len() / 2 } else { 0 });
     for part in [first, second] {
         peer.push(part);
-        world.settle(&peer, &mut said);
+        world.run_until_idle(&peer, &mut said);
     }
     read_answers(&said, sent, &mut trail);
     trail.note(world.ending());
     if setup & 16 != 0 {
         world.clock.pass(HANDSHAKE_TIME + Duration::from_secs(1));
-        world.settle(&peer, &mut said);
+        world.run_until_idle(&peer, &mut said);
         trail.note(world.ending());
     }
     world.hang_up(peer);
@@ -103,7 +103,7 @@ pub(super) fn transmission(bytes: &[u8]) -> Trail {
     let (first, second) = sent.split_at(if setup & 32 != 0 { sent.len() / 2 } else { 0 });
     for part in [first, second] {
         peer.push(part);
-        world.settle(&peer, &mut said);
+        world.run_until_idle(&peer, &mut said);
     }
     read_replies(&said, sent, style, &mut trail);
     trail.note(world.ending());
@@ -128,7 +128,7 @@ fn negotiate(world: &World, peer: &End, choice: u8) -> Style {
     put_option(&mut bytes, option::GO, &Choice { name: "disk", requests }.encode());
     peer.push(&bytes);
     let mut said = Vec::new();
-    world.settle(peer, &mut said);
+    world.run_until_idle(peer, &mut said);
     assert!(world.ending().is_none() && said.len() > 38, "a good handshake fails");
     style
 }

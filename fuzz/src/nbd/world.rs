@@ -113,7 +113,7 @@ impl World {
     }
 
     /// Runs the server until it waits for us, and takes its output.
-    pub(super) fn settle(&self, peer: &End, said: &mut Vec<u8>) {
+    pub(super) fn run_until_idle(&self, peer: &End, said: &mut Vec<u8>) {
         loop {
             complete(self.tasks.run());
             if !peer.pull(said) && !self.clock.tick() {
@@ -125,8 +125,8 @@ impl World {
     /// How the connection has ended, as one word; nothing if it has not.
     pub(super) fn ending(&self) -> Option<String> {
         let ending = self.ending.borrow();
-        let told = format!("{:?}", ending.as_ref()?);
-        Some(told.split(['(', ' ']).next().unwrap_or_default().to_string())
+        let name = format!("{:?}", ending.as_ref()?);
+        Some(name.split(['(', ' ']).next().unwrap_or_default().to_string())
     }
 
     /// The client goes away without a word: the connection must end.

@@ -58,8 +58,8 @@ pub(super) fn run(server: &str, export: &str, index: u32, connections: usize) ->
     family.order(CONNECT, &words.concat())?;
     loop {
         for event in events.next()? {
-            let told = genetlink::attributes(&event.body);
-            let ours = told.contains(&(INDEX, &index.to_ne_bytes()[..]));
+            let fields = genetlink::attributes(&event.body);
+            let ours = fields.contains(&(INDEX, &index.to_ne_bytes()[..]));
             if event.command == LINK_DEAD && ours {
                 let link = [again(server, export)];
                 family.order(RECONFIGURE, &[device.clone(), sockets(&link)].concat())?;

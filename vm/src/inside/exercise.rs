@@ -220,8 +220,8 @@ mod tests {
         let mut found = expected.clone();
         assert!(same(&found, &expected, 0).is_ok());
         found[7] = 9;
-        let told = same(&found, &expected, 1000).expect_err("it differs").to_string();
-        assert_eq!(told, "1 bytes differ: at 1007 is 0x9, not 0x7");
+        let message = same(&found, &expected, 1000).expect_err("it differs").to_string();
+        assert_eq!(message, "1 bytes differ: at 1007 is 0x9, not 0x7");
     }
 
     #[test]

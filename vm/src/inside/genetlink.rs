@@ -88,9 +88,9 @@ impl Family {
         let wanted = attribute(FAMILY_NAME, format!("{name}\0").as_bytes());
         let answer = Channel::open(0)?.ask(CONTROL, GET_FAMILY, &wanted)?;
         let answer = answer.ok_or_else(|| Failure::new(format!("no answer about {name}")))?;
-        let told = attributes(&answer.body);
-        let id = value_of(&told, FAMILY_ID)?.first_chunk().copied().unwrap_or_default();
-        let groups = attributes(value_of(&told, GROUPS)?);
+        let answer_fields = attributes(&answer.body);
+        let id = value_of(&answer_fields, FAMILY_ID)?.first_chunk().copied().unwrap_or_default();
+        let groups = attributes(value_of(&answer_fields, GROUPS)?);
         let group = groups.first().map(|(_, group)| attributes(group)).unwrap_or_default();
         value_of(&group, GROUP_NAME)?;
         let group = value_of(&group, GROUP_ID)?.first_chunk().copied().unwrap_or_default();

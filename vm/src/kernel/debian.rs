@@ -93,12 +93,12 @@ fn fetch(draft: &Path) -> Result {
 /// The machine's package sources: those labelled Debian; without downloaded lists, all whose suite
 /// is not a derived one (`bookworm-updates`).
 fn archives() -> Result<Vec<String>> {
-    let told = index_targets(&["--format", "$(LABEL)|$(REPO_URI)"])?;
+    let targets = index_targets(&["--format", "$(LABEL)|$(REPO_URI)"])?;
     let debian = |line: &str| Some(line.strip_prefix("Debian|")?.to_owned());
-    let mut found: Vec<String> = told.lines().filter_map(debian).collect();
+    let mut found: Vec<String> = targets.lines().filter_map(debian).collect();
     if found.is_empty() {
-        let told = index_targets(&["--no-release-info", "--format", "$(RELEASE)|$(REPO_URI)"])?;
-        let rows = told.lines().filter_map(|line| line.split_once('|'));
+        let targets = index_targets(&["--no-release-info", "--format", "$(RELEASE)|$(REPO_URI)"])?;
+        let rows = targets.lines().filter_map(|line| line.split_once('|'));
         let whole = rows.filter(|(suite, _)| !suite.contains('-'));
         found = whole.map(|(_, archive)| archive.to_owned()).collect();
     }

@@ -50,6 +50,6 @@ fn works(stage: &Stage<'_>, name: &str, disks: &[&str], more: &[&str]) -> Result
 /// It is not served so, for this reason.
 fn refused(stage: &Stage<'_>, disks: &[&str], more: &[&str], why: &str) -> Result {
     let served = stage.parapet.serve(disks, &[more, &["--read-only"]].concat());
-    let told = served.err().map_or_else(|| "it is served".into(), |failure| failure.to_string());
-    ensure(told.contains(why), || format!("{disks:?} {more:?}, not {why}: {told}"))
+    let error = served.err().map_or_else(|| "it is served".into(), |failure| failure.to_string());
+    ensure(error.contains(why), || format!("{disks:?} {more:?}, not {why}: {error}"))
 }

@@ -67,7 +67,7 @@ fn run(stage: &Stage<'_>, end: End) -> Result {
     let seen = why.contains("another system") || end != End::Dies;
     ensure(seen, || format!("the reason does not name another system: {status}"))?;
     server.holds("after")?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     server.scrub()?;
     server.holds("after")?;
     server.stop()

@@ -101,7 +101,7 @@ fn steady(stage: &Stage<'_>, fs: &str, (level, threads): (&str, &str)) -> Result
     let server = array(stage, level, threads)?;
     set(stage, &server, (fs, "connect"))?;
     stage.newer.get()?.run("clients/steady", &stage.parapet.folder)?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     server.scrub()?;
     server.stop()
 }
@@ -136,11 +136,11 @@ fn rebuilt(stage: &Stage<'_>, fs: &str, level: &str) -> Result {
     // While the client is at work it need not go faster than a MiB a second.
     server.order(&["speed", "tank", "--speed-min", "8M"])?;
     server.order(&["add", "tank", SPARE])?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     work_on(stage, &mut guest)?;
     std::fs::write(stage.path("enough"), "")?;
     guest.finish()?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     server.scrub()?;
     server.stop()
 }
@@ -167,7 +167,7 @@ fn restarted(stage: &Stage<'_>, fs: &str, level: &str) -> Result {
     let links = stage.text("attached")?.lines().count();
     // More, where this machine is so busy that the kernel held one for dead.
     ensure(links >= 12, || format!("{links} connections were made again, not 12"))?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     server.scrub()?;
     server.stop()
 }

@@ -71,7 +71,7 @@ fn kernel_dies(stage: &Stage<'_>, level: &str, record: &str, members: usize) -> 
     let new = stage.allowed(may_change)?;
     ensure(new > 0, || "nothing of what was written is there".into())?;
     server.order(&["speed", "tank", "--speed-max", "off"])?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     server.scrub()?;
     server.dump("content")?;
     ensure(stage.allowed(may_change)? == new, || "what was read has changed since".into())?;
@@ -109,7 +109,7 @@ pub(super) fn full_of<'a>(
     before.iter_mut().for_each(|byte| *byte ^= 0x80);
     std::fs::write(stage.path("after"), &before)?;
     server.fill("before")?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     Ok(server)
 }
 
@@ -138,8 +138,8 @@ fn dies_degraded(stage: &Stage<'_>, level: &str, policy: &str, members: usize) -
     stage.set(&[("files", &left.join(" "))])?;
     let taken = stage.kernel.run("take", &stage.parapet.folder);
     ensure(taken.is_err(), || "the kernel takes a dirty degraded array".into())?;
-    let told = stage.text("told")?;
-    ensure(told.contains("cannot start dirty degraded array"), || told)?;
+    let kernel_log = stage.text("told")?;
+    ensure(kernel_log.contains("cannot start dirty degraded array"), || kernel_log)?;
     stage.parapet.run(&[&["assemble", "tank"], &left[..]].concat())?;
     stage.kernel.run("take", &stage.parapet.folder)?;
     stage.allowed(|_| true).map(drop)
@@ -152,7 +152,7 @@ fn parapet_dies(stage: &Stage<'_>, level: &str, policy: &str, members: usize) ->
     stage.kernel.run("take", &stage.parapet.folder)?;
     let new = stage.allowed(|_| true)?;
     let server = stage.parapet.serve(names, &[])?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     server.dump("content")?;
     ensure(stage.allowed(|_| true)? == new, || "what the kernel read has changed".into())?;
     server.scrub()?;

@@ -83,24 +83,24 @@ fn changed_of(
     full_of(stage, metadata, ("5", policy), MEMBERS)?.stop()?;
     let bad = format!("{} {}", BAD.0, BAD.1);
     // The last option wins.
-    let told = [("updates", ""), ("grow", ""), ("bad", &*bad), ("check", "yes")];
-    let told = [&told, change].concat();
-    stage.kernel_takes("changes", MEMBERS, &told)?;
+    let settings = [("updates", ""), ("grow", ""), ("bad", &*bad), ("check", "yes")];
+    let settings = [&settings, change].concat();
+    stage.kernel_takes("changes", MEMBERS, &settings)?;
     let first = stage.superblock("m1")?;
     let server = stage.parapet.serve(MEMBERS, &[])?;
     server.holds("before")?;
     server.write("before", &[(4096, 65_536, 0x11), (1_000_000, 300_000, 0x22)])?;
-    let checksums = !server.settle(true)?["unsummed_bytes"].is_null();
+    let checksums = !server.wait_until_idle(true)?["unsummed_bytes"].is_null();
     ensure(checksums == (area == Stays), || format!("checksums are kept: {checksums}"))?;
     server.stop()?;
     // Invalid checksums are recomputed, and listed blocks repaired then.
-    let listed = !checksums && !told.contains(&("bad", ""));
+    let listed = !checksums && !settings.contains(&("bad", ""));
     let left = format!("{} {}", first.data_offset + BAD.0, BAD.1);
     let left = if listed { &*left } else { "" };
-    stage.kernel_takes("as_left", MEMBERS, &[&told[..], &[("left", left)]].concat())?;
+    stage.kernel_takes("as_left", MEMBERS, &[&settings[..], &[("left", left)]].concat())?;
     // The kernel has made it good now.
     session(stage, MEMBERS)?;
-    stage.kernel_takes("as_left", MEMBERS, &[&told[..], &[("left", "")]].concat())?;
+    stage.kernel_takes("as_left", MEMBERS, &[&settings[..], &[("left", "")]].concat())?;
     let last = stage.superblock("m1")?;
     let same = (first.bitmap_offset, first.bblog.offset) == (last.bitmap_offset, last.bblog.offset);
     ensure(same, || format!("bitmap or bad-block log are elsewhere: {first:?}, {last:?}"))
@@ -129,7 +129,7 @@ fn session(stage: &Stage<'_>, names: &[&str]) -> Result {
     std::fs::write(stage.path("after"), after)?;
     server.die_writing("after")?;
     let server = stage.parapet.serve(names, &[])?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     server.scrub()?;
     server.dump("content")?;
     ensure(stage.allowed(|_| true)? > 0, || "nothing was written".into())?;

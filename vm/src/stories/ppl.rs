@@ -49,8 +49,8 @@ fn run(stage: &Stage<'_>) -> Result {
     keep("", ".torn")?;
     // By the kernel.
     stage.kernel.run("take", &stage.parapet.folder)?;
-    let told = stage.text("told")?;
-    ensure(told.contains("starting dirty degraded array with PPL"), || told)?;
+    let kernel_log = stage.text("told")?;
+    ensure(kernel_log.contains("starting dirty degraded array with PPL"), || kernel_log)?;
     let new = stage.allowed(|_| true)?;
     // By us.
     keep(".torn", "")?;

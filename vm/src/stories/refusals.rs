@@ -48,7 +48,7 @@ impl<'a> Held<'a> {
     }
 
     /// Not a byte of it has changed.
-    fn still(&self, stage: &Stage<'_>) -> Result {
+    fn assert_unchanged(&self, stage: &Stage<'_>) -> Result {
         for (name, bytes) in &self.0 {
             let now = stage.read(name)?;
             let first = now.iter().zip(bytes).position(|(now, before)| now != before);
@@ -65,21 +65,21 @@ fn refused(stage: &Stage<'_>, names: &[&str], words: &[&str]) -> Result {
     let says = |verb: &str, why: Option<Failure>| {
         let why = why.map(|why| why.to_string());
         let why = why.ok_or_else(|| Failure::new(format!("it is not refused: {verb}")))?;
-        let told = words.iter().all(|word| why.contains(word));
-        ensure(told, || format!("{verb} says {why}, and not {words:?}"))
+        let matches = words.iter().all(|word| why.contains(word));
+        ensure(matches, || format!("{verb} says {why}, and not {words:?}"))
     };
     says("assemble", stage.parapet.run(&[&["assemble", "tank"], names].concat()).err())?;
     says("serve", stage.parapet.serve(names, &[]).err())?;
     says("serve", stage.parapet.serve(names, &["--degraded"]).err())?;
-    held.still(stage)
+    held.assert_unchanged(stage)
 }
 
 /// `parapet examine`'s remarks on a member contain these words.
 fn examined(stage: &Stage<'_>, name: &str, words: &[&str]) -> Result {
     let examined = stage.parapet.run(&["examine", name])?;
     let remarks = examined["disks"][0]["superblocks"][0]["remarks"].to_string();
-    let told = words.iter().all(|word| remarks.contains(word));
-    ensure(told, || format!("examine remarks {remarks} on {name}, and not {words:?}"))
+    let matches = words.iter().all(|word| remarks.contains(word));
+    ensure(matches, || format!("examine remarks {remarks} on {name}, and not {words:?}"))
 }
 
 /// Parapet accepts the array with the expected content, and hands it back.
@@ -164,7 +164,7 @@ fn container(stage: &Stage<'_>, format: &str, name: &str) -> Result {
     let made = stage.parapet.run(&[&["create", "new", "--yes", "--level", "1"], names].concat());
     let why = made.err().map(|why| why.to_string()).unwrap_or_default();
     ensure(why.contains("would be overwritten"), || format!("create says {why:?}"))?;
-    held.still(stage)
+    held.assert_unchanged(stage)
 }
 
 /// Reads the array, and refuses writes; no byte of the members changes.
@@ -186,7 +186,7 @@ fn only_read(stage: &Stage<'_>, array: &str, why: &str) -> Result {
     let server = stage.parapet.serve_called(array, MEMBERS, &["--read-only"])?;
     server.holds("before")?;
     server.kill()?;
-    held.still(stage)
+    held.assert_unchanged(stage)
 }
 
 fn lockless(stage: &Stage<'_>) -> Result {
@@ -197,9 +197,9 @@ fn lockless(stage: &Stage<'_>) -> Result {
     let held = Held::by(stage, &MEMBERS[1..])?;
     let why = stage.parapet.serve(&MEMBERS[1..], &["--degraded"]).err();
     let why = why.map(|why| why.to_string()).unwrap_or_default();
-    let told = why.contains("lockless bitmap") && why.contains("let Linux assemble it");
-    ensure(told, || format!("with a member missing it says {why:?}"))?;
-    held.still(stage)
+    let matches = why.contains("lockless bitmap") && why.contains("let Linux assemble it");
+    ensure(matches, || format!("with a member missing it says {why:?}"))?;
+    held.assert_unchanged(stage)
 }
 
 /// An array of version 0.90.
@@ -223,7 +223,7 @@ fn stamp(stage: &Stage<'_>) -> Result {
     server.order(&["fail", "tank", "m1"])?;
     server.write("before", &[(4096, 65_536, 0x11), (8 << 20, 4096, 0x22)])?;
     server.order(&["re-add", "tank", "m1"])?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     server.scrub()?;
     server.stop()?;
     for name in MEMBERS {

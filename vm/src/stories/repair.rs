@@ -48,7 +48,7 @@ fn run(stage: &Stage<'_>) -> Result {
     members("", ".rotten")?;
     let server = stage.parapet.serve(&NAMES, &["--checksums", "off"])?;
     server.order(&["scrub", "tank", "repair"])?;
-    let status = server.settle(false)?;
+    let status = server.wait_until_idle(false)?;
     let found = &status["last_scrub"];
     let findings = found["findings"].as_array().into_iter().flatten();
     let named = findings.filter(|finding| finding["slot"] == 1).count();

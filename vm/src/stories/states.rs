@@ -169,7 +169,7 @@ fn kernel_stops(stage: &Stage<'_>, how: How, kind: Kind) -> Result {
     server.holds("before")?;
     server.write("before", &[(4096, 65_536, 0x11), (8 << 20, 65_536, 0x22)])?;
     server.order(&["speed", "tank", "--speed-max", "off"])?;
-    let status = server.settle(true)?;
+    let status = server.wait_until_idle(true)?;
     let (written, most) = (written(&status, "spare")?, all - done + (1 << 20));
     ensure(written < most, || format!("{written} bytes were written to fill {}", all - done))?;
     server.scrub()?;
@@ -243,7 +243,7 @@ fn kernel_stops_resync(stage: &Stage<'_>, kind: Kind) -> Result {
     let goes_on = job["kind"] == "resync" && job["total_bytes"] == left;
     ensure(goes_on, || format!("{left} bytes are to be synced, and not: {job}"))?;
     server.order(&["speed", "tank", "--speed-max", "off"])?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     server.scrub()?;
     server.holds("before")?;
     server.stop()?;
@@ -307,7 +307,7 @@ fn kernels_spare(stage: &Stage<'_>) -> Result {
     server.holds("before")?;
     server.order(&["fail", "tank", "m2"])?;
     server.write("before", &[(4096, 65_536, 0x11), (8 << 20, 65_536, 0x22)])?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     expect_slots(&server, &["m0", used, idle, "m3", "m4"], &[], &["m2"])?;
     server.scrub()?;
     server.holds("before")?;
@@ -324,7 +324,7 @@ fn parapets_spare(stage: &Stage<'_>) -> Result {
     }
     server.order(&["fail", "tank", "m1"])?;
     server.write("before", &[(4096, 65_536, 0x11), (8 << 20, 65_536, 0x22)])?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     expect_slots(&server, &["m0", "s0", "m2", "m3", "m4"], &["s1"], &["m1"])?;
     server.stop()?;
     let all = ["m0", "m1", "m2", "m3", "m4", "s0", "s1"];
@@ -350,7 +350,7 @@ fn back_to_us(stage: &Stage<'_>, kind: Kind) -> Result {
     server.holds("before")?;
     server.write("before", &[(4096, 65_536, 0x11)])?;
     server.order(&["re-add", "tank", "m1"])?;
-    let status = server.settle(true)?;
+    let status = server.wait_until_idle(true)?;
     let written = written(&status, "m1")?;
     ensure(written < MOST_COPIED, || format!("{written} bytes were copied to m1"))?;
     server.scrub()?;
@@ -412,7 +412,7 @@ fn kernels_bad(stage: &Stage<'_>, kind: Kind) -> Result {
     // A repair restores listed blocks while redundancy has their content.
     let server = stage.parapet.serve(kind.names(), &[])?;
     server.order(&["scrub", "tank", "repair"])?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     server.stop()?;
     as_left("", "yes")
 }
@@ -427,7 +427,7 @@ fn lost(stage: &Stage<'_>) -> Result {
     server.order(&["fail", "tank", "m2"])?;
     server.order(&["remove", "tank", "m2"])?;
     server.order(&["add", "tank", "spare", NOISE])?;
-    let status = server.settle(true)?;
+    let status = server.wait_until_idle(true)?;
     let bad = &member(&status, "spare")?["bad_bytes"];
     ensure(bad == 24 * 512, || format!("the new member has {bad} bad bytes"))?;
     let blocks = stage.read("before")?.len() / BLOCK;
@@ -467,7 +467,7 @@ fn flags(stage: &Stage<'_>) -> Result {
     server.order(&["remove", "tank", "m1"])?;
     server.write("before", &[(8 << 20, 65_536, 0x22)])?;
     server.order(&["re-add", "tank", "m1"])?;
-    server.settle(true)?;
+    server.wait_until_idle(true)?;
     server.scrub()?;
     server.stop()?;
     stage.kernel_takes("still_flagged", RAID1.names(), &[])

@@ -206,7 +206,7 @@ fn side_by_side(
         for (subject, board) in &mut boards {
             let ours = fio::run(load, effort.millis, &subject.server)?;
             board.note(&ours, &peers);
-            eprintln!("{}, {}: {}", subject.name(), load.name(), ours.told(load));
+            eprintln!("{}, {}: {}", subject.name(), load.name(), ours.describe(load));
         }
     }
     Ok(boards.into_iter().flat_map(|(_, board)| board.rows).collect())

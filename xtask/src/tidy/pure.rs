@@ -34,7 +34,7 @@ fn file(file: &File<'_>) -> Vec<Violation> {
     let shipped = (0..file.code.len()).filter(|index| !file.in_test(file.code[*index].line));
     for index in shipped {
         let line = file.code[index].line;
-        for module in worldly(&file.code, index) {
+        for module in impure_modules(&file.code, index) {
             let what = format!("`std::{module}` in a pure crate");
             let remedy = "take it from the seam (`io`), or do it in os";
             found.push(Violation::new(file.path, line, what, remedy));
@@ -50,7 +50,7 @@ fn file(file: &File<'_>) -> Vec<Violation> {
 }
 
 /// The worldly modules in a path that starts at `index`: `std::fs`, or some of `std::{fs, net::X}`.
-fn worldly<'a>(code: &[Token<'a>], index: usize) -> Vec<&'a str> {
+fn impure_modules<'a>(code: &[Token<'a>], index: usize) -> Vec<&'a str> {
     if !reads(code, index, &["std", ":", ":"]) {
         return Vec::new();
     }

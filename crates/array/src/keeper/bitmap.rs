@@ -34,7 +34,7 @@ pub(crate) enum Asked {
 impl Keeper {
     /// Handles the shards' requests about bits, in order. A task of its own beside membership
     /// changes: shards wait for bits outside the barrier.
-    pub(super) async fn mind_bits(&self) {
+    pub(super) async fn run_bits(&self) {
         loop {
             let asked = self.inbox.marking.borrow_mut().pop_front();
             match asked {
@@ -110,7 +110,7 @@ impl Keeper {
     }
 
     /// Clears the bits of released regions when flushes end.
-    pub(super) async fn mind_clearing(&self) {
+    pub(super) async fn run_clearing(&self) {
         while !self.is_stopping() {
             let regions = self.regions.clearing.take();
             if regions.is_empty() {

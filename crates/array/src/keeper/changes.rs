@@ -13,7 +13,7 @@ use crate::status::{EventKind, FULL};
 
 impl Keeper {
     /// Carries out losses and commands, one after the other.
-    pub(super) async fn mind_changes(&self) {
+    pub(super) async fn run_changes(&self) {
         loop {
             let losses: Vec<_> = self.inbox.lost.borrow_mut().drain(..).collect();
             if !losses.is_empty() {
@@ -27,7 +27,7 @@ impl Keeper {
             }
             let command = self.inbox.commands.borrow_mut().pop_front();
             if let Some((command, ticket)) = command {
-                let result = self.obey(command).await;
+                let result = self.execute(command).await;
                 self.answers.finish(ticket, result);
                 continue;
             }
@@ -110,9 +110,9 @@ impl Keeper {
     }
 
     async fn change_now(&self, edit: impl FnOnce(&mut Configuration)) {
-        self.inbox.still.borrow_mut().clear();
+        self.inbox.quiesced_shards.borrow_mut().clear();
         self.home.engine.post.to_all(|| ToShard::Close);
-        while self.inbox.still.borrow().len() < self.shards() {
+        while self.inbox.quiesced_shards.borrow().len() < self.shards() {
             self.changed.wait().await;
         }
         let mut next = self.configuration();
@@ -142,7 +142,7 @@ impl Keeper {
         let expected = self.configuration.borrow().epoch;
         assert!(next.epoch > expected, "a change of membership is a new epoch");
         while !next.mode.is_final() {
-            self.mind_journal(next);
+            self.give_up_lost_journal(next);
             match self.decisions.decide(expected, &self.decision(next.clone())).await {
                 Ok(()) => return,
                 Err(Undecided::Members(failed)) => {
@@ -160,7 +160,7 @@ impl Keeper {
     /// Gives up the journal device before the first configuration without it becomes durable. The
     /// same commit makes its logged rows durable on the members. The exception is rows interrupted
     /// by a member loss: they are written again later.
-    fn mind_journal(&self, next: &Configuration) {
+    fn give_up_lost_journal(&self, next: &Configuration) {
         let now = self.configuration.borrow();
         if now.journal.is_none() || next.journal.is_some() {
             return;
@@ -202,15 +202,15 @@ impl Keeper {
     }
 
     /// Carries out a command. Its preconditions must hold until it is done.
-    async fn obey(&self, command: Command) -> Result<()> {
+    async fn execute(&self, command: Command) -> Result<()> {
         let _turn = self.begin_change().await;
-        self.obey_now(command).await
+        self.execute_now(command).await
     }
 
-    async fn obey_now(&self, command: Command) -> Result<()> {
+    async fn execute_now(&self, command: Command) -> Result<()> {
         if let Err(refusal) = self.permit(&command) {
             if let Command::AddSpare(id) | Command::Readd(id, ..) = command {
-                self.turn_away(id);
+                self.close_unused(id);
             }
             return Err(refusal);
         }
@@ -279,7 +279,7 @@ impl Keeper {
     }
 
     /// Closes the disk of a new member that got neither a slot nor a place as a spare.
-    fn turn_away(&self, id: MemberId) {
+    fn close_unused(&self, id: MemberId) {
         let now = self.configuration.borrow();
         if now.slot_of(id).is_none() && !now.spares.contains(&id) {
             self.metadata.expel(id);

@@ -41,7 +41,7 @@ struct Desk {
 impl Keeper {
     /// Flushes members for shards. A task of its own: membership changes never wait for a caller
     /// that waits for a flush.
-    pub(super) async fn mind_flushes(&self) {
+    pub(super) async fn run_flushes(&self) {
         let (mut asked, mut desk) = (Vec::new(), Desk::default());
         loop {
             asked.extend(self.inbox.flushing.borrow_mut().drain(..));

@@ -90,14 +90,14 @@ enum Walk {
 
 impl Keeper {
     /// Runs the most urgent job, again and again.
-    pub(super) async fn mind_jobs(self: Rc<Self>) {
+    pub(super) async fn run_jobs(self: Rc<Self>) {
         while !self.is_stopping() {
             if self.configuration.borrow().mode != Mode::ReadWrite {
                 self.changed.wait().await;
             } else if self.assign_spare().await {
                 continue;
             } else if let Some(task) = self.next_task() {
-                self.labour(task).await;
+                self.run_job(task).await;
             } else {
                 self.changed.wait().await;
             }
@@ -144,7 +144,7 @@ impl Keeper {
     }
 
     /// True if the task resolves the present copies even when members are missing.
-    fn alone(&self, task: Task) -> bool {
+    fn resolves_present_copies(&self, task: Task) -> bool {
         task == Task::Resync && self.geometry.family() == Family::Mirror
     }
 
@@ -175,7 +175,7 @@ impl Keeper {
     }
 
     /// Runs one job from beginning to end.
-    async fn labour(&self, (kind, task): (JobKind, Task)) {
+    async fn run_job(&self, (kind, task): (JobKind, Task)) {
         let (ranges, assignments) = (self.ranges_of(task), self.assignments.get());
         let started = self.clock.now();
         *self.jobs.job.borrow_mut() = Some(Job {
@@ -191,7 +191,7 @@ impl Keeper {
         self.note(EventKind::JobStarted, None, format!("{} started", describe(kind)));
         let walk = self.walk(task, &ranges, assignments).await;
         let finished = walk == Walk::Finished;
-        self.conclude(task, finished, assignments).await;
+        self.finish_job(task, finished, assignments).await;
         let job = self.jobs.job.borrow_mut().take().expect("set above, taken here only");
         if matches!(kind, JobKind::Check | JobKind::Repair) {
             *self.jobs.last_scrub.borrow_mut() = Some(ScrubResult {
@@ -228,7 +228,7 @@ impl Keeper {
     }
 
     /// Applies the result of a walk.
-    async fn conclude(&self, task: Task, finished: bool, assignments: u64) {
+    async fn finish_job(&self, task: Task, finished: bool, assignments: u64) {
         match task {
             Task::Rebuild(slots) if finished => {
                 for slot in slots.iter() {
@@ -279,7 +279,7 @@ impl Keeper {
         let mut flights: VecDeque<InFlight> = VecDeque::new();
         let (mut next, mut recorded) = (0, 0);
         loop {
-            let intact = self.goes_on(task) && self.assignments.get() == assignments;
+            let intact = self.may_continue(task) && self.assignments.get() == assignments;
             while intact && flights.len() < self.bounds.job_units {
                 let Some(range) = ranges.next(next) else { break };
                 // Whole stripes, up to the next border of a unit or region: the work of one shard.
@@ -308,7 +308,7 @@ impl Keeper {
             let done =
                 if broken(Broken::WatermarkAhead) { next - flight.start } else { flight.len };
             self.progress(task, ranges, flight.start, done, report);
-            if position - recorded >= self.checkpoint_bytes() && self.goes_on(task) {
+            if position - recorded >= self.checkpoint_bytes() && self.may_continue(task) {
                 recorded = position;
                 if !matches!(task, Task::Check | Task::Repair) {
                     let _ = self.record().await;
@@ -325,7 +325,7 @@ impl Keeper {
     }
 
     /// True while the configuration still requires the task.
-    fn goes_on(&self, task: Task) -> bool {
+    fn may_continue(&self, task: Task) -> bool {
         let now = self.configuration.borrow();
         if self.is_stopping() || now.mode != Mode::ReadWrite {
             return false;
@@ -379,21 +379,21 @@ impl Keeper {
         let below = ranges.next(end).map_or(self.geometry.capacity(), |range| range.start);
         {
             let mut now = self.configuration.borrow_mut();
-            let mut tell: Vec<(Slot, bool)> = Vec::new();
+            let mut notes: Vec<(Slot, bool)> = Vec::new();
             match task {
                 Task::Rebuild(slots) => {
                     for slot in slots.iter() {
                         let assignment = &mut now.slots[slot.index()];
                         if let Some(recovered) = &mut assignment.recovered {
                             *recovered = (*recovered).max(below);
-                            tell.push((slot, false));
+                            notes.push((slot, false));
                         }
                     }
                 }
                 Task::Copy(slot) => {
                     if let Some((_, copied)) = &mut now.slots[slot.index()].replacement {
                         *copied = (*copied).max(below);
-                        tell.push((slot, true));
+                        notes.push((slot, true));
                     }
                 }
                 Task::Resync if self.can_resync(&now) => self.synced(start..end),
@@ -402,10 +402,12 @@ impl Keeper {
                 Task::Resync | Task::Repair | Task::Check | Task::Checksum => {}
             }
             let compares = !matches!(task, Task::Rebuild(_) | Task::Copy(_));
-            if compares && (Keeper::not_in_sync(&now).is_empty() || self.alone(task)) {
+            if compares
+                && (Keeper::not_in_sync(&now).is_empty() || self.resolves_present_copies(task))
+            {
                 self.sync.unchecksummed.borrow_mut().remove(start..end);
             }
-            for (slot, replacement) in tell {
+            for (slot, replacement) in notes {
                 self.home.engine.post.to_all(|| ToShard::Recovered { slot, replacement, below });
             }
         }
@@ -437,7 +439,7 @@ impl Keeper {
         if let Some(mut until) = self.jobs.throttle.next(now, share.max(1), busy) {
             // In small steps, so that a stop, a loss or a new limit takes effect at once.
             while self.clock.now() < until
-                && self.goes_on(task)
+                && self.may_continue(task)
                 && self.jobs.throttle.changes() == limits
             {
                 let nap = self.clock.now() + NAP;
@@ -446,7 +448,7 @@ impl Keeper {
                     // Clients are idle again: the delay for the slow rate no longer applies.
                     let now = self.clock.now();
                     busy = false;
-                    self.jobs.throttle.forgive(now);
+                    self.jobs.throttle.cancel_delay(now);
                     until = self.jobs.throttle.next(now, share.max(1), busy).unwrap_or(now);
                 }
             }

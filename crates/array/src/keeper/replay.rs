@@ -37,7 +37,7 @@ use crate::status::{EventKind, Replay};
 const AT_ONCE: usize = 16;
 
 /// The writes that repair a row: bytes for slots, at this place on each.
-pub(super) struct Mending {
+pub(super) struct RowRepair {
     pub(super) map: StripeMap,
     pub(super) at: u64,
     writes: Vec<(Slot, Vec<u8>)>,
@@ -61,7 +61,7 @@ struct Answers {
     beside: Vec<(usize, usize, Vec<u8>)>,
 }
 
-impl Mending {
+impl RowRepair {
     /// The contents of slots after the repair, where they were computed.
     pub(super) fn known(&self) -> impl Iterator<Item = &(Slot, Vec<u8>)> {
         self.writes.iter().chain(&self.replacements)
@@ -117,17 +117,17 @@ impl Keeper {
             .collect();
         let (tables, expected) = (Tables::default(), self.crash.expected.take());
         let logged = (&tables, &expected);
-        let mut mended: Vec<Mending> = Vec::new();
+        let mut repaired: Vec<RowRepair> = Vec::new();
         for group in torn_rows.chunks(AT_ONCE) {
             let work =
                 group.iter().map(|torn_row| self.solve_torn_row(configuration, torn_row, logged));
             let solved = all(work).await.into_iter().flatten();
             let early = broken(Broken::CutLossForgotten);
             let (whole, lost): (Vec<_>, _) =
-                solved.partition(|row: &Mending| row.lost.is_empty() || early);
-            self.mend(configuration, &whole).await;
+                solved.partition(|row: &RowRepair| row.lost.is_empty() || early);
+            self.repair_rows(configuration, &whole).await;
             if self.home.engine.checksums.is_some() {
-                mended.extend(whole);
+                repaired.extend(whole);
             }
             later.extend(lost);
         }
@@ -138,11 +138,11 @@ impl Keeper {
             configuration.epoch = Epoch(configuration.epoch.0 + 1);
             self.make_durable(configuration).await;
             for group in later.chunks(AT_ONCE) {
-                self.mend(configuration, group).await;
+                self.repair_rows(configuration, group).await;
             }
         }
-        mended.extend(later);
-        let failures = self.resolve_checksums(configuration, logged, &mended).await;
+        repaired.extend(later);
+        let failures = self.resolve_checksums(configuration, logged, &repaired).await;
         self.report(failures);
         let assigned: Vec<MemberId> = configuration.assigned().map(|(_, id)| id).collect();
         let failures = self.metadata.flush(&assigned).await;
@@ -155,11 +155,11 @@ impl Keeper {
             ),
         };
         self.crash.replay.set(Some(Replay { rows: rows as u64, lost_bytes }));
-        self.note(EventKind::Settled, None, text);
+        self.note(EventKind::Replayed, None, text);
     }
 
     /// Writes the repaired rows.
-    async fn mend(&self, configuration: &Configuration, rows: &[Mending]) {
+    async fn repair_rows(&self, configuration: &Configuration, rows: &[RowRepair]) {
         let each = rows.iter().flat_map(|row| {
             let both = row.writes.iter().map(move |write| (row.at, write, true));
             both.chain(row.replacements.iter().map(move |write| (row.at, write, false)))
@@ -246,7 +246,7 @@ impl Keeper {
         configuration: &Configuration,
         torn_row: &TornRow,
         logged: (&Tables, &Expected),
-    ) -> Vec<Mending> {
+    ) -> Vec<RowRepair> {
         let whole = self.solve_row(configuration, torn_row, logged).await;
         let done = whole.lost.is_empty() && !whole.wrong;
         if done || torn_row.pieces().nth(1).is_none() || broken(Broken::CutLostTogether) {
@@ -265,14 +265,14 @@ impl Keeper {
         configuration: &Configuration,
         torn_row: &TornRow,
         logged: (&Tables, &Expected),
-    ) -> Mending {
+    ) -> RowRepair {
         let map = self.geometry.stripe(Stripe(torn_row.stripe));
         let at = map.member_offset() + torn_row.start;
         let torn_row = &self.trusted(configuration, &map, torn_row);
         if torn_row.is_past_parity(&map) {
             // The written blocks are old or new, and their neighbours were not touched.
             let (writes, replacements, lost) = (Vec::new(), Vec::new(), Vec::new());
-            return Mending { map, at, writes, replacements, lost, wrong: false };
+            return RowRepair { map, at, writes, replacements, lost, wrong: false };
         }
         let Answers { mut held, unread, beside } =
             self.read_row(configuration, &map, torn_row, at).await;
@@ -311,8 +311,8 @@ impl Keeper {
             writes.push((map.p(), p));
             writes.extend(map.q().map(|slot| (slot, q)));
         }
-        let lost = self.lost_of(torn_row, &unsolved, &beside);
-        Mending { map, at, writes, replacements, lost, wrong: left }
+        let lost = self.lost_ranges(torn_row, &unsolved, &beside);
+        RowRepair { map, at, writes, replacements, lost, wrong: left }
     }
 
     /// Data indices of a torn row whose blocks match neither their checksums nor the log, where
@@ -435,7 +435,7 @@ impl Keeper {
     }
 
     /// The array ranges that stay lost.
-    fn lost_of(
+    fn lost_ranges(
         &self,
         torn_row: &TornRow,
         unsolved: &[(Range<u64>, Vec<usize>)],

@@ -24,7 +24,7 @@ use log::expected::{Claim, Expected};
 use metadata::commit::Failures;
 
 use crate::keeper::Keeper;
-use crate::keeper::replay::Mending;
+use crate::keeper::replay::RowRepair;
 use crate::rows::checksum::{BLOCK, ChecksumTable};
 
 /// Pages of the members' tables as read.
@@ -110,11 +110,11 @@ impl Keeper {
         &self,
         configuration: &Configuration,
         (tables, expected): (&Tables, &Expected),
-        mended: &[Mending],
+        repaired: &[RowRepair],
     ) -> Failures {
         let Some(checksums) = &self.home.engine.checksums else { return Failures::new() };
         let mut known: BTreeMap<(Slot, u64), u32> = BTreeMap::new();
-        for row in mended {
+        for row in repaired {
             for (slot, bytes) in row.known() {
                 for (block, range) in blocks(row.at..row.at + bytes.len() as u64) {
                     let part = (range.start - row.at) as usize..(range.end - row.at) as usize;
@@ -160,7 +160,7 @@ impl Keeper {
                 }
             }
         }
-        for row in mended {
+        for row in repaired {
             self.align_tables(configuration, tables, row, &mut changed).await;
         }
         let mut failures = tables.failures.take();
@@ -181,7 +181,7 @@ impl Keeper {
         &self,
         configuration: &Configuration,
         tables: &Tables,
-        row: &Mending,
+        row: &RowRepair,
         changed: &mut BTreeSet<(MemberId, u64)>,
     ) {
         let len = row.known().map(|(_, bytes)| bytes.len() as u64).max().unwrap_or(0);

@@ -33,7 +33,7 @@ pub(crate) struct Inbox {
     pub(crate) flushing: RefCell<Vec<flush::Asked>>,
     pub(crate) commands: RefCell<VecDeque<(Command, io::Ticket)>>,
     /// Shards that have become still since their barriers were closed.
-    pub(crate) still: RefCell<BTreeSet<usize>>,
+    pub(crate) quiesced_shards: RefCell<BTreeSet<usize>>,
     /// Shards that refuse requests and have none in flight.
     pub(crate) quiesced: RefCell<BTreeSet<usize>>,
     pub(crate) marking: RefCell<VecDeque<bitmap::Asked>>,

@@ -28,12 +28,12 @@ impl Throttle {
     pub(crate) fn set(&self, min: u64, max: u64, now: Time) {
         self.min.set(min);
         self.max.set(max);
-        self.forgive(now);
+        self.cancel_delay(now);
         self.changes.set(self.changes.get() + 1);
     }
 
     /// Cancels the delay that is due.
-    pub(crate) fn forgive(&self, now: Time) {
+    pub(crate) fn cancel_delay(&self, now: Time) {
         self.paid_until.set(now);
     }
 

@@ -213,7 +213,7 @@ impl Batch {
     }
 
     /// Like [`Batch::run`], for reads, but returns false if some take longer than their members'
-    /// peers would. Then call [`Batch::go_on`] or [`Batch::forsake`].
+    /// peers would. Then call [`Batch::wait_rest`] or [`Batch::abandon_all`].
     pub(crate) async fn run_until_late(
         &mut self,
         clock: &dyn Clock,
@@ -223,15 +223,15 @@ impl Batch {
         if self.start(clock, opts) {
             return true;
         }
-        let patience =
-            self.ops.iter().map(|op| op.member.latency_stats.patience(op.end - op.start)).max();
-        let patience = patience.filter(|&patience| patience < u64::MAX);
-        let due = patience.map(|nanos| self.since + Duration::from_nanos(nanos));
+        let hedge_after =
+            self.ops.iter().map(|op| op.member.latency_stats.hedge_after(op.end - op.start)).max();
+        let hedge_after = hedge_after.filter(|&hedge_after| hedge_after < u64::MAX);
+        let due = hedge_after.map(|nanos| self.since + Duration::from_nanos(nanos));
         self.wait(clock, watch, opts, due).await
     }
 
     /// Waits for the remaining operations. True if all succeeded.
-    pub(crate) async fn go_on(
+    pub(crate) async fn wait_rest(
         &mut self,
         clock: &dyn Clock,
         watch: &Watch,
@@ -242,7 +242,7 @@ impl Batch {
     }
 
     /// Abandons the unfinished operations.
-    pub(crate) fn forsake(&mut self) {
+    pub(crate) fn abandon_all(&mut self) {
         for op in &mut self.ops {
             if matches!(op.state, State::Sent(_)) {
                 let orphan = op.leave(self.since, Ok(()));

@@ -25,7 +25,7 @@ pub(crate) struct Watch {
     /// Raised when a request begins to wait.
     pub(crate) begun: Signal,
     /// Raised when a request becomes due before the end of the current sleep.
-    pub(crate) hurried: Signal,
+    pub(crate) due_earlier: Signal,
     until: Cell<Time>,
     waiting: RefCell<Vec<Option<Waiter>>>,
 }
@@ -70,7 +70,7 @@ impl Watch {
         self.begun.raise();
         if due.is_some_and(|due| due < self.until.get()) {
             self.until.set(Time(0));
-            self.hurried.raise();
+            self.due_earlier.raise();
         }
         let mut waiting = self.waiting.borrow_mut();
         let entry = Some(Waiter { since, waker, overdue: false, due, late: false });
@@ -85,7 +85,7 @@ impl Watch {
     }
 
     /// Wakes every request that is due.
-    pub(crate) fn hurry(&self, now: Time) {
+    pub(crate) fn wake_due(&self, now: Time) {
         for waiter in self.waiting.borrow_mut().iter_mut().flatten() {
             if waiter.due.is_some_and(|due| due <= now) {
                 (waiter.due, waiter.late) = (None, true);
@@ -164,17 +164,17 @@ mod tests {
         let never = watch.begin(start, None, Waker::noop().clone());
         let latest = start + 9 * SECOND;
         assert_eq!(watch.next_due(latest), start + SECOND);
-        watch.hurry(start + SECOND);
+        watch.wake_due(start + SECOND);
         assert_eq!((first.is_late(), second.is_late(), never.is_late()), (false, true, false));
         assert_eq!(watch.next_due(latest), start + 2 * SECOND);
         drop(first);
         assert_eq!(watch.next_due(latest), latest);
         // An earlier due time wakes the sleeper.
-        let mut hurried = watch.hurried.wait();
-        assert!(poll_once(&mut hurried).is_none());
+        let mut due_earlier = watch.due_earlier.wait();
+        assert!(poll_once(&mut due_earlier).is_none());
         let _later = watch.begin(start, Some(latest + SECOND), Waker::noop().clone());
-        assert!(poll_once(&mut hurried).is_none());
+        assert!(poll_once(&mut due_earlier).is_none());
         let _sooner = watch.begin(start, Some(start + 3 * SECOND), Waker::noop().clone());
-        assert!(poll_once(&mut hurried).is_some());
+        assert!(poll_once(&mut due_earlier).is_some());
     }
 }

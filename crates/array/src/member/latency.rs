@@ -42,7 +42,7 @@ const ENOUGH: u32 = 16;
 /// Operations up to this size are small: the transfer does not dominate their time.
 pub(crate) const SMALL_BYTES: u64 = 64 << 10;
 /// A read is late after this multiple of the peers' p99.
-const PATIENCE: u64 = 3;
+const HEDGE_FACTOR: u64 = 3;
 /// An answer is a bad mark from this multiple of the peers' median on.
 const SLOW: u64 = 10;
 /// Faster answers are never bad marks, however fast the peers are.
@@ -102,7 +102,7 @@ struct Gauge {
     limit: Cell<u64>,
     /// The peers' median behind the limit.
     peers: Cell<u64>,
-    patience: Cell<u64>,
+    hedge_after: Cell<u64>,
 }
 
 struct Histogram {
@@ -171,7 +171,7 @@ impl Default for Gauge {
             slowest: Cell::new(None),
             limit: Cell::new(u64::MAX),
             peers: Cell::new(0),
-            patience: Cell::new(u64::MAX),
+            hedge_after: Cell::new(u64::MAX),
         }
     }
 }
@@ -263,8 +263,8 @@ impl LatencyStats {
 
     /// The time after which the peers would have answered a read, in nanoseconds; `u64::MAX`
     /// without enough answers from them.
-    pub(crate) fn patience(&self, bytes: u64) -> u64 {
-        self.reads.gauge(bytes).patience.get()
+    pub(crate) fn hedge_after(&self, bytes: u64) -> u64 {
+        self.reads.gauge(bytes).hedge_after.get()
     }
 
     /// Its answer times by the last assessment, for small operations if there were any.
@@ -325,8 +325,9 @@ pub(crate) fn assess(peers: &[Peer<'_>], floor: Duration, most: Duration, room: 
                 let limit = usual.or(never).map(|usual| (SLOW * usual).max(nanos(SLOW_FLOOR)));
                 gauge.limit.set(limit.unwrap_or(u64::MAX));
                 gauge.peers.set(usual.unwrap_or(0));
-                let patience = slowest.or(never).map(|p99| (PATIENCE * p99).max(floor).min(most));
-                gauge.patience.set(patience.unwrap_or(u64::MAX));
+                let hedge_after =
+                    slowest.or(never).map(|p99| (HEDGE_FACTOR * p99).max(floor).min(most));
+                gauge.hedge_after.set(hedge_after.unwrap_or(u64::MAX));
             }
         }
     }
@@ -530,23 +531,23 @@ mod tests {
             assess_all(&latencies, true);
         }
         assert!(latencies.iter().all(|latency_stats| !latency_stats.is_slow()));
-        let patience = Duration::from_nanos(latencies[0].patience(4096));
-        assert!(patience >= 3 * 700 * MICRO, "{patience:?}");
+        let hedge_after = Duration::from_nanos(latencies[0].hedge_after(4096));
+        assert!(hedge_after >= 3 * 700 * MICRO, "{hedge_after:?}");
     }
 
     #[test]
     fn patience_has_a_floor_and_is_endless_while_nothing_is_known() {
         let latencies = latencies(3);
         assess_all(&latencies, false);
-        assert_eq!(latencies[0].patience(4096), u64::MAX);
+        assert_eq!(latencies[0].hedge_after(4096), u64::MAX);
         feed(&latencies[0], 100, 1_000_000);
         assert!(!latencies[0].is_slow(), "slower than whom?");
         assess_all(&latencies, true);
-        assert_eq!(latencies[0].patience(4096), nanos(FLOOR), "the others answer at once");
+        assert_eq!(latencies[0].hedge_after(4096), nanos(FLOOR), "the others answer at once");
         stall(&latencies, &[0]);
         assert!(latencies[0].is_slow());
-        let patience = Duration::from_nanos(latencies[1].patience(4096));
-        assert!(patience <= MOST, "{patience:?}");
+        let hedge_after = Duration::from_nanos(latencies[1].hedge_after(4096));
+        assert!(hedge_after <= MOST, "{hedge_after:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! ```text
 //!   read error  ──▶ recovered ──▶ rewritten                    [`Engine::repaired`]
 //!               └─▶ not recoverable ──▶ bad-block list         [`Engine::unrecoverable`]
-//!   write       ──▶ off the list, recorded, acknowledged       [`RowOp::mend_bad`]
+//!   write       ──▶ off the list, recorded, acknowledged       [`RowOp::repair_bad`]
 //! ```
 //!
 //! Owns the steps that put blocks on the lists of members and take them off. The keeper records the
@@ -50,7 +50,7 @@ impl Engine {
     }
 
     /// Takes bytes of a member that were written off its list of bad blocks. True if one was on it.
-    pub(crate) fn heal(&self, member: &Member, start: u64, len: u64) -> bool {
+    pub(crate) fn clear_bad(&self, member: &Member, start: u64, len: u64) -> bool {
         let listed = !member.is_good(start, len);
         if listed {
             member.bad.borrow_mut().remove(start..start + len);
@@ -85,14 +85,15 @@ impl Engine {
 impl RowOp<'_> {
     /// Takes a written range off the lists of lost and bad blocks, and waits until that is on
     /// record: after a crash an unrecorded block would be an error again.
-    pub(crate) async fn mend_bad(&mut self, (offset, len): (u64, u64)) {
+    pub(crate) async fn repair_bad(&mut self, (offset, len): (u64, u64)) {
         let lost = self.engine.bad.borrow().overlaps(offset..offset + len);
         if lost {
             self.engine.bad.borrow_mut().remove(offset..offset + len);
             self.engine.post.to_keeper(ToKeeper::Mended { offset, len });
         }
-        let healed = std::mem::take(&mut self.work.healed) && !broken(Broken::HealedUnrecorded);
-        if lost || healed {
+        let cleared_bad =
+            std::mem::take(&mut self.work.cleared_bad) && !broken(Broken::HealedUnrecorded);
+        if lost || cleared_bad {
             self.engine.on_record().await;
         }
     }

@@ -111,7 +111,7 @@ pub(crate) struct ChecksumTable {
     pub(crate) pressure: Signal,
     list: RefCell<Vec<Rc<Page>>>,
     /// Damaged entries were corrected, and no bitmap bit covers that.
-    pub(crate) mended: Cell<bool>,
+    pub(crate) repaired: Cell<bool>,
 }
 
 /// A page of a member's table.
@@ -153,7 +153,7 @@ impl ChecksumTable {
             changed: Signal::new(),
             pressure: Signal::new(),
             list: RefCell::default(),
-            mended: Cell::new(false),
+            repaired: Cell::new(false),
         }
     }
 
@@ -495,11 +495,11 @@ impl Engine {
         let Some(checksums) = &self.checksums else { return };
         let mut scratch = Scratch::default();
         while !self.is_stopping() {
-            let mended = checksums.mended.take();
-            if checksums.has_pressure() || mended {
+            let repaired = checksums.repaired.take();
+            if checksums.has_pressure() || repaired {
                 // Failures are reported: the next round runs without the failed members.
                 let _ = RowOp::new(&self, &mut scratch, self.background()).write_checksums().await;
-                if mended {
+                if repaired {
                     let _ = self.make_durable().await;
                 }
             } else {

@@ -165,12 +165,12 @@ pub(crate) struct Scratch {
     pub(crate) held: Vec<map::Piece>,
     pub(crate) order: Vec<(u64, u64)>,
     /// A write has taken blocks off a bad-block list, and that is not on record yet.
-    pub(crate) healed: bool,
+    pub(crate) cleared_bad: bool,
 }
 
 impl Scratch {
     /// Adds a part of a slot, on these members, to the wanted checksums.
-    pub(crate) fn want<'m>(
+    pub(crate) fn add_wanted<'m>(
         &mut self,
         members: impl IntoIterator<Item = &'m Rc<Member>>,
         slot: Slot,
@@ -183,7 +183,7 @@ impl Scratch {
 
 impl Scratch {
     /// An idle worker must not keep a disk open: the member may have been removed.
-    pub(crate) fn let_go(&mut self) {
+    pub(crate) fn release_disks(&mut self) {
         self.failures.clear();
         self.wanted.clear();
         self.pages.clear();

@@ -172,7 +172,7 @@ impl RowOp<'_> {
             return self.read_chosen(view, (range, None), bufs).await;
         }
         if self.engine.can_read_directly(view, range) {
-            if self.engine.hedges.slow.get() && self.engine.shuns(view, range) {
+            if self.engine.hedges.slow.get() && self.engine.avoids_member(view, range) {
                 return Attempt::Shunned;
             }
             return self.read_directly(view, range, bufs).await;
@@ -194,7 +194,7 @@ impl RowOp<'_> {
         if self.engine.may_hedge(view, self.work.batch.pending(), self.opts) {
             return false;
         }
-        self.work.batch.go_on(clock, watch, self.opts).await;
+        self.work.batch.wait_rest(clock, watch, self.opts).await;
         self.engine.leave_behind(&mut self.work.batch);
         true
     }
@@ -210,7 +210,7 @@ impl RowOp<'_> {
             let again = beside.read_without(range, &mut fresh, late);
             let mut again = Box::pin(again);
             let (clock, watch) = (&*self.engine.setup.clock, &self.engine.watch);
-            let mut rest = pin!(self.work.batch.go_on(clock, watch, self.opts));
+            let mut rest = pin!(self.work.batch.wait_rest(clock, watch, self.opts));
             let (mut rest_failed, mut again_failed) = (false, false);
             std::future::poll_fn(|cx| {
                 if !rest_failed && let Poll::Ready(ok) = rest.as_mut().poll(cx) {
@@ -230,14 +230,14 @@ impl RowOp<'_> {
             .await
         };
         // The slower attempt may have operations in flight.
-        second.batch.forsake();
+        second.batch.abandon_all();
         self.engine.leave_behind(&mut second.batch);
         second.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut second.failures);
         second.parts.clear();
         second.pieces.clear();
-        second.let_go();
+        second.release_disks();
         self.engine.hedges.spare.borrow_mut().push(second);
-        self.work.batch.forsake();
+        self.work.batch.abandon_all();
         self.engine.leave_behind(&mut self.work.batch);
         if first_wins != Some(false) {
             let whole = self.gathered(view, range, bufs) == Attempt::Whole;
@@ -350,7 +350,7 @@ impl Engine {
     }
 
     /// True if this range touches a slow member and may be read without it.
-    fn shuns(&self, view: &View, (offset, len): (u64, u64)) -> bool {
+    fn avoids_member(&self, view: &View, (offset, len): (u64, u64)) -> bool {
         let slow =
             |slot: Slot| view.member(slot).is_some_and(|member| member.latency_stats.is_slow());
         let Some((slot, at, part, _)) = self.each_chunk(offset, len).find(|&(slot, ..)| slow(slot))
@@ -407,14 +407,14 @@ impl Engine {
             }
             let next = clock.now().max(assessed) + ASSESSMENT;
             let mut alarm = pin!(clock.sleep_until(self.watch.next_due(next)));
-            let mut hurried = pin!(self.watch.hurried.wait());
-            std::future::poll_fn(|cx| match hurried.as_mut().poll(cx) {
+            let mut due_earlier = pin!(self.watch.due_earlier.wait());
+            std::future::poll_fn(|cx| match due_earlier.as_mut().poll(cx) {
                 Poll::Ready(()) => Poll::Ready(()),
                 Poll::Pending => alarm.as_mut().poll(cx),
             })
             .await;
             let now = clock.now();
-            self.watch.hurry(now);
+            self.watch.wake_due(now);
             if now - assessed >= ASSESSMENT {
                 assessed = now;
                 self.assess();

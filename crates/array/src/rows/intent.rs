@@ -119,7 +119,7 @@ impl Drop for Entry<'_> {
         space.give_back(self.reserved.get());
         match self.batch.get() {
             Some(_) if self.torn.get() => space.tear(),
-            Some(batch) => space.landed(batch, self.volatile.get()),
+            Some(batch) => space.rows_written(batch, self.volatile.get()),
             None => {}
         }
         let awaited = matches!(*space, Space::Round(_));

@@ -75,7 +75,7 @@ impl RowOp<'_> {
             if compares || !broken(Broken::RebuiltUnsummed) {
                 self.write_checksums().await?;
             }
-            if checksums.mended.take() {
+            if checksums.repaired.take() {
                 // No bitmap bit covers a repair: a crash would silently undo it.
                 self.engine.make_durable().await?;
             }

@@ -174,14 +174,14 @@ impl Barrier {
     }
 
     /// True if the barrier is closed and every unit inside is parked.
-    pub(crate) fn is_still(&self) -> bool {
+    pub(crate) fn is_quiesced(&self) -> bool {
         self.closed.get() && self.inside.get() == self.parked.get()
     }
 
     /// Completes when the barrier is still.
-    pub(crate) async fn still(&self) {
+    pub(crate) async fn wait_quiesced(&self) {
         std::future::poll_fn(|cx| {
-            if self.is_still() {
+            if self.is_quiesced() {
                 return std::task::Poll::Ready(());
             }
             *self.closer.borrow_mut() = Some(cx.waker().clone());
@@ -199,7 +199,7 @@ impl Barrier {
     }
 
     fn wake_closer(&self) {
-        if self.is_still()
+        if self.is_quiesced()
             && let Some(waker) = self.closer.borrow_mut().take()
         {
             waker.wake();
@@ -289,12 +289,12 @@ mod tests {
         let b = complete(gate.enter()).expect("open");
         gate.close();
         assert!(poll_once(pin!(gate.enter())).is_none());
-        assert!(!gate.is_still());
+        assert!(!gate.is_quiesced());
         drop(a);
         let changed = Cell::new(false);
         let mut parked = pin!(b.park(|| changed.get()));
         assert!(poll_once(&mut parked).is_none());
-        assert!(gate.is_still());
+        assert!(gate.is_quiesced());
         changed.set(true);
         gate.open();
         assert!(poll_once(&mut parked).is_some());

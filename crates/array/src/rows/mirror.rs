@@ -217,7 +217,7 @@ impl RowOp<'_> {
         if self.work.chosen.len() < self.engine.stretches(offset, len).count() {
             return Attempt::Failed;
         }
-        if !self.want_read(view, (offset, len)).await {
+        if !self.load_for_read(view, (offset, len)).await {
             return Attempt::Failed;
         }
         let (batch, chosen) = (&mut self.work.batch, &self.work.chosen);
@@ -339,7 +339,7 @@ impl RowOp<'_> {
                 return Err(self.engine.copies_lost(at, places));
             };
             let member = view.member(place.slot).expect("a readable slot has a member");
-            if !self.want_place(member, &place, part).await {
+            if !self.load_for_copy(member, &place, part).await {
                 self.lose(&view).await?;
                 continue;
             }

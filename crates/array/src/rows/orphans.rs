@@ -17,7 +17,7 @@ use crate::shard::message::ToKeeper;
 
 impl Engine {
     /// Collects orphaned operations until the shard stops.
-    pub(crate) async fn mind_late(self: Rc<Self>) {
+    pub(crate) async fn run_orphans(self: Rc<Self>) {
         std::future::poll_fn(|cx| {
             if self.is_stopping() {
                 return Poll::Ready(());

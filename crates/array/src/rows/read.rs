@@ -103,7 +103,7 @@ impl RowOp<'_> {
         (offset, len): (u64, u64),
         bufs: &mut Vec<Buf>,
     ) -> Attempt {
-        if !self.want_read(view, (offset, len)).await {
+        if !self.load_for_read(view, (offset, len)).await {
             return Attempt::Failed;
         }
         self.work.parts.clear();

@@ -130,9 +130,9 @@ impl RowOp<'_> {
         };
         let have = bytes.iter().map(|buf| buf.len() as u64).sum::<u64>();
         assert_eq!(have, at.1, "a write has all the bytes of its range");
-        self.work.healed = false;
+        self.work.cleared_bad = false;
         self.write_blocks(at, Fresh::new(at.0, bytes)).await?;
-        self.mend_bad(range).await;
+        self.repair_bad(range).await;
         Ok(())
     }
 
@@ -266,7 +266,7 @@ impl RowOp<'_> {
     pub(crate) async fn read_for_rows(&mut self, view: &View) -> bool {
         self.work.pieces.clear();
         if self.engine.checksums.is_some() {
-            self.want_rows(view);
+            self.add_wanted_rows(view);
             if !self.load_checksums().await {
                 return false;
             }
@@ -344,8 +344,8 @@ impl RowOp<'_> {
                 let heals = sent || !broken(Broken::ListedAfterLoss);
                 for out in self.work.outgoing.iter().filter(|_| heals) {
                     for member in view.targets(out.slot) {
-                        self.work.healed |=
-                            self.engine.heal(member, out.at, out.bytes.len() as u64);
+                        self.work.cleared_bad |=
+                            self.engine.clear_bad(member, out.at, out.bytes.len() as u64);
                     }
                 }
                 return Ok(());

@@ -199,10 +199,10 @@ impl RowOp<'_> {
                 work.batch.add(member, slot, at, how(sync.end - sync.start), 0);
             }
         };
-        op.work.healed = false;
+        op.work.cleared_bad = false;
         op.on_members(each).await?;
         for (_, member) in op.engine.view().members() {
-            op.work.healed |= op.engine.heal(member, sync.start, sync.end - sync.start);
+            op.work.cleared_bad |= op.engine.clear_bad(member, sync.start, sync.end - sync.start);
         }
         op.engine.mark_resolved(sync.clone());
         let slots =
@@ -210,7 +210,7 @@ impl RowOp<'_> {
         op.checksum_zeros(slots).await?;
         entry.inspect(|entry| entry.whole(op.engine.is_volatile()));
         drop(inside);
-        self.mend_bad(range).await;
+        self.repair_bad(range).await;
         Ok(())
     }
 
@@ -234,7 +234,7 @@ impl RowOp<'_> {
         };
         let inside = self.engine.gate.enter().await;
         let mut op = self.inside(&inside);
-        op.work.healed = false;
+        op.work.cleared_bad = false;
         op.on_members(each).await?;
         let all = op.engine.stretches(offset, len);
         let copies: Vec<(Slot, u64, u64)> = all
@@ -246,12 +246,12 @@ impl RowOp<'_> {
         let view = op.engine.view();
         for &(slot, at, len) in &copies {
             for member in view.targets(slot) {
-                op.work.healed |= op.engine.heal(member, at, len);
+                op.work.cleared_bad |= op.engine.clear_bad(member, at, len);
             }
         }
         op.checksum_zeros(copies.into_iter()).await?;
         drop(inside);
-        self.mend_bad((offset, len)).await;
+        self.repair_bad((offset, len)).await;
         Ok(())
     }
 
@@ -289,10 +289,10 @@ impl RowOp<'_> {
             (0..op.engine.setup.geometry.slots()).map(|_| MemberMap::default()).collect();
         for piece in &pieces {
             if let Some((slot, at)) = piece.place {
-                maps[slot.index()].want(at, piece.len);
+                maps[slot.index()].include(at, piece.len);
             }
         }
-        for (slot, map) in maps.iter_mut().enumerate().filter(|(_, map)| map.wanted()) {
+        for (slot, map) in maps.iter_mut().enumerate().filter(|(_, map)| map.is_used()) {
             let slot = Slot::new(slot);
             let member = view.member(slot).expect("what is readable has a member");
             while map.known < map.end {
@@ -302,12 +302,12 @@ impl RowOp<'_> {
                 let before = map.known;
                 op.work.batch.drain(
                     |_, _, _| {},
-                    |_, work, ok| map.learn(work, ok),
+                    |_, work, ok| map.record(work, ok),
                     &mut op.work.failures,
                 );
                 if map.known == before {
                     // No answer at all.
-                    map.learn(Work::Flush, false);
+                    map.record(Work::Flush, false);
                 }
                 // A member that fails to answer is no error: its bytes count as stored.
                 op.work.failures.clear();
@@ -317,7 +317,7 @@ impl RowOp<'_> {
         found.clear();
         for piece in &pieces {
             match piece.place {
-                Some((slot, at)) => maps[slot.index()].tell(at, piece.len, found),
+                Some((slot, at)) => maps[slot.index()].report(at, piece.len, found),
                 None => push(found, Extent { len: piece.len, kind: ExtentKind::Data }),
             }
         }
@@ -340,12 +340,12 @@ struct MemberMap {
 }
 
 impl MemberMap {
-    fn wanted(&self) -> bool {
+    fn is_used(&self) -> bool {
         self.start < self.end
     }
 
-    fn want(&mut self, at: u64, len: u64) {
-        if !self.wanted() {
+    fn include(&mut self, at: u64, len: u64) {
+        if !self.is_used() {
             (self.start, self.known, self.end) = (at, at, at + len);
         }
         self.start = self.start.min(at);
@@ -353,7 +353,7 @@ impl MemberMap {
         self.end = self.end.max(at + len);
     }
 
-    fn learn(&mut self, work: Work, ok: bool) {
+    fn record(&mut self, work: Work, ok: bool) {
         let before = self.known;
         if let (Work::Extents { found, .. }, true) = (work, ok) {
             for extent in found {
@@ -368,7 +368,7 @@ impl MemberMap {
         }
     }
 
-    fn tell(&self, at: u64, len: u64, into: &mut Vec<Extent>) {
+    fn report(&self, at: u64, len: u64, into: &mut Vec<Extent>) {
         let (mut from, to) = (self.start, at + len);
         for extent in &self.extents {
             let (start, end) = (from.max(at), (from + extent.len).min(to));
@@ -413,12 +413,12 @@ mod tests {
     #[test]
     fn a_member_map_returns_parts_of_its_extents() {
         let mut map = MemberMap::default();
-        map.want(100, 100);
+        map.include(100, 100);
         let hole = Extent { len: 50, kind: ExtentKind::Hole };
-        map.learn(Work::Extents { len: 100, found: vec![hole] }, true);
-        map.learn(Work::Extents { len: 50, found: Vec::new() }, true);
+        map.record(Work::Extents { len: 100, found: vec![hole] }, true);
+        map.record(Work::Extents { len: 50, found: Vec::new() }, true);
         let mut found = Vec::new();
-        map.tell(140, 20, &mut found);
+        map.report(140, 20, &mut found);
         let data = Extent { len: 10, kind: ExtentKind::Data };
         assert_eq!(found, [Extent { len: 10, ..hole }, data]);
     }

@@ -194,14 +194,14 @@ impl Shard {
             }
             at = to;
         }
-        self.tell_cached();
+        self.report_cached();
         self.finish(unit, Gain::Nothing, Ok(()));
         self.cache.arrived.raise();
         self.make_room();
     }
 
     /// Publishes the size of the held bytes for the keeper's thread.
-    fn tell_cached(&self) {
+    fn report_cached(&self) {
         self.requests.load().cached_bytes.set(self.cache.used());
     }
 
@@ -216,7 +216,7 @@ impl Shard {
     }
 
     /// Accepts waiting writes in order as room becomes free.
-    pub(crate) async fn mind_waiting(self: Rc<Self>) {
+    pub(crate) async fn run_admission(self: Rc<Self>) {
         while !self.engine.is_stopping() {
             let first = self.cache.waiting.borrow().front().map(|unit| memory_of(unit.len));
             let Some(need) = first else {
@@ -302,7 +302,7 @@ impl Shard {
     }
 
     /// Writes out blocks by age.
-    pub(crate) async fn mind_age(self: Rc<Self>) {
+    pub(crate) async fn run_aging(self: Rc<Self>) {
         let clock = Rc::clone(&self.engine.setup.clock);
         while !self.engine.is_stopping() {
             let Some((span, since)) = self.oldest_held() else {
@@ -351,7 +351,7 @@ impl Shard {
             cache.held.borrow_mut().stick(write_out.block);
             cache.failed.borrow_mut().get_or_insert(error);
         }
-        self.tell_cached();
+        self.report_cached();
         cache.recheck();
         self.make_room();
     }
@@ -445,7 +445,7 @@ impl Shard {
     ) -> Result<()> {
         self.look_at_held(op.work, range);
         let result = op.extents(range, found).await;
-        tell_stored(&mut op.work.held, range.0, found);
+        report_stored(&mut op.work.held, range.0, found);
         result
     }
 
@@ -479,7 +479,7 @@ impl Shard {
 }
 
 /// Reports held bytes as stored, whatever the members report.
-fn tell_stored(held: &mut Vec<Piece>, offset: u64, found: &mut Vec<Extent>) {
+fn report_stored(held: &mut Vec<Piece>, offset: u64, found: &mut Vec<Extent>) {
     if held.is_empty() {
         return;
     }

@@ -118,13 +118,13 @@ impl Shard {
             };
             let clock = &self.engine.setup.clock;
             let shares = 1 + u32::try_from(len / PATIENCE_BYTES).unwrap_or(u32::MAX);
-            let patience = self.engine.setup.bounds.stream_patience * shares;
-            clock.sleep_until(clock.now() + patience).await;
+            let hedge_after = self.engine.setup.bounds.stream_patience * shares;
+            clock.sleep_until(clock.now() + hedge_after).await;
             if self.queue.borrow().held() != held {
                 continue;
             }
             let units = self.queue.borrow_mut().open();
-            (0..units).for_each(|_| self.rouse());
+            (0..units).for_each(|_| self.wake_idle());
         }
     }
 
@@ -178,7 +178,7 @@ impl Shard {
             self.engine.gate.opening().await;
         }
         loop {
-            self.engine.gate.still().await;
+            self.engine.gate.wait_quiesced().await;
             self.engine.post.to_keeper(ToKeeper::Still { shard: self.engine.index });
             self.engine.gate.opening().await;
         }

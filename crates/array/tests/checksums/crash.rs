@@ -13,8 +13,8 @@ use metadata::create::NewArray;
 
 use crate::world::{Fault, FaultyDisk, World, pattern};
 use crate::{
-    BLOCK, CHUNK, LEN, LEVELS, SUPERBLOCK, checksummed, contents, filled, is_sound, map_of, pause,
-    spoil,
+    BLOCK, CHUNK, LEN, LEVELS, SUPERBLOCK, checksummed, contents, corrupt, filled, is_sound,
+    map_of, pause,
 };
 
 #[test]
@@ -41,7 +41,7 @@ fn a_block_torn_by_a_crash_is_old_or_new_and_has_its_checksum() {
             world.until(&array, checksummed);
             // From here on it is verified like any other.
             for slot in 0..members {
-                spoil(&world.disks[slot], map_of(&world.disks[slot]).data.start + 2 * BLOCK + 1);
+                corrupt(&world.disks[slot], map_of(&world.disks[slot]).data.start + 2 * BLOCK + 1);
                 let again = world.read(&array, 0, LEN).expect("redundancy has it");
                 assert!(again == found, "{level} {hung} rot in {slot}");
                 let _ = is_sound(&world, &array);
@@ -156,7 +156,7 @@ fn rot_beside_a_cut_write(table_is_ahead: bool) {
         }
         for index in 1..=redundancy {
             let (disk, bytes) = place(index);
-            spoil(disk, bytes.data.start + 9);
+            corrupt(disk, bytes.data.start + 9);
         }
         let array = world.start();
         let found = world.read(&array, 0, LEN).expect("all are there");

@@ -6,7 +6,7 @@ use metadata::assemble::Options;
 use metadata::create::NewArray;
 
 use crate::world::{Fault, World, pattern};
-use crate::{BLOCK, CHUNK, LEN, checksummed, filled, map_of, pause, spoil};
+use crate::{BLOCK, CHUNK, LEN, checksummed, corrupt, filled, map_of, pause};
 
 #[test]
 fn a_scrub_does_not_forget_the_sum_of_a_block_that_no_copy_has() {
@@ -15,13 +15,13 @@ fn a_scrub_does_not_forget_the_sum_of_a_block_that_no_copy_has() {
             let (world, array) = filled(Level::Raid1, 2);
             let from = map_of(&world.disks[0]).data.start;
             // Block 2 is lost on both, in different ways; block 5 on one.
-            spoil(&world.disks[0], from + 2 * BLOCK + 7);
-            spoil(&world.disks[1], from + 2 * BLOCK + 9);
+            corrupt(&world.disks[0], from + 2 * BLOCK + 7);
+            corrupt(&world.disks[1], from + 2 * BLOCK + 9);
             if unreadable {
                 let offset = from + 5 * BLOCK;
                 world.disks[0].break_with(Fault::Unreadable { offset, len: 512 });
             } else {
-                spoil(&world.disks[0], from + 5 * BLOCK + 7);
+                corrupt(&world.disks[0], from + 5 * BLOCK + 7);
             }
             world.read(&array, 2 * BLOCK, 4096).expect_err("beyond redundancy");
             array.scrub(repair).expect("nothing else is under way");
@@ -53,7 +53,7 @@ fn an_unwritten_block_without_a_checksum_is_not_wrong() {
     let map = array.geometry().stripe(Stripe(0));
     let p = map.p().index();
     world.run(&array, array.stop()).expect("in order");
-    spoil(&world.disks[p], map_of(&world.disks[p]).data.start + 7);
+    corrupt(&world.disks[p], map_of(&world.disks[p]).data.start + 7);
     let options = Options { checksums: Some(true), ..Options::default() };
     let array = Array::start(world.assemble(0..5, &options).expect("room"), &world.host);
     world.until(&array, checksummed);
@@ -99,13 +99,13 @@ fn a_disputed_block_costs_no_sum_of_another() {
             array.geometry().stripe(Stripe(0)).data(0).index()
         };
         world.run(&array, array.stop()).expect("in order");
-        spoil(&world.disks[other], map_of(&world.disks[other]).data.start + 7);
+        corrupt(&world.disks[other], map_of(&world.disks[other]).data.start + 7);
         let options = Options { checksums: Some(true), ..Options::default() };
         let array = Array::start(world.assemble(0..members, &options).expect("room"), &world.host);
         world.until(&array, checksummed);
         // Rot, ten blocks away.
         let at = 10 * BLOCK;
-        spoil(&world.disks[first], map_of(&world.disks[first]).data.start + at + 9);
+        corrupt(&world.disks[first], map_of(&world.disks[first]).data.start + at + 9);
         for _ in 0..4 {
             let found = world.read(&array, at, BLOCK as usize);
             assert!(

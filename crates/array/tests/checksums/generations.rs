@@ -11,7 +11,7 @@ use metadata::assemble::Options;
 use metadata::create::NewArray;
 
 use crate::world::{Fault, FaultyDisk, World, pattern};
-use crate::{BLOCK, CHUNK, LEN, LEVELS, checksummed, filled, is_sound, map_of, pause, spoil};
+use crate::{BLOCK, CHUNK, LEN, LEVELS, checksummed, corrupt, filled, is_sound, map_of, pause};
 
 /// A member's data and its table.
 fn data_and_table(disk: &FaultyDisk) -> [(u64, Vec<u8>); 2] {
@@ -133,7 +133,7 @@ fn a_checked_read_of_copies_without_checksums_asks_the_majority() {
         let array = world.start();
         world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
         pause(&world, &array);
-        spoil(&world.disks[0], map_of(&world.disks[0]).data.start + 77);
+        corrupt(&world.disks[0], map_of(&world.disks[0]).data.start + 77);
         let found = world.read(&array, 0, 512);
         assert_eq!(found.is_ok(), members == 3);
         assert!(found.is_err() || found.is_ok_and(|found| found == pattern(0, 512, 1)));
@@ -287,7 +287,7 @@ fn beside_a_disputed_block_no_member_is_identified_wrongly() {
         let map = array.geometry().stripe(Stripe(0));
         let (p, d) = (map.p().index(), map.data(0).index());
         world.run(&array, array.stop()).expect("in order");
-        crate::spoil(&world.disks[p], map_of(&world.disks[p]).data.start + 7);
+        crate::corrupt(&world.disks[p], map_of(&world.disks[p]).data.start + 7);
         let options = Options { checksums: Some(true), ..Options::default() };
         let array = Array::start(world.assemble(0..4, &options).expect("room"), &world.host);
         world.until(&array, checksummed);

@@ -13,8 +13,8 @@ use metadata::create::NewArray;
 
 use crate::world::{Fault, FaultyDisk, World, pattern};
 use crate::{
-    BLOCK, CHUNK, LEN, LEVELS, SUPERBLOCK, checksummed, contents, filled, is_sound, map_of, pause,
-    spoil, world,
+    BLOCK, CHUNK, LEN, LEVELS, SUPERBLOCK, checksummed, contents, corrupt, filled, is_sound,
+    map_of, pause, world,
 };
 
 /// The state after another program's session: no tag in the time.
@@ -39,7 +39,7 @@ fn blocks_written_by_another_program_are_read_and_checksummed_again() {
         };
         for slot in changed {
             let disk = &world.disks[slot.index()];
-            spoil(disk, map_of(disk).data.start);
+            corrupt(disk, map_of(disk).data.start);
         }
         world.disks.iter().for_each(|disk| run_by_another(disk));
         let array = world.start();
@@ -48,7 +48,7 @@ fn blocks_written_by_another_program_are_read_and_checksummed_again() {
         assert!(array.status().unsummed_bytes > Some(0));
         assert!(world.read(&array, 0, LEN).expect("as it is") == right, "{level}");
         world.until(&array, checksummed);
-        spoil(&world.disks[changed[0].index()], map_of(&world.disks[0]).data.start + 7);
+        corrupt(&world.disks[changed[0].index()], map_of(&world.disks[0]).data.start + 7);
         for _ in 0..members {
             assert!(world.read(&array, 0, LEN).expect("made good") == right, "{level}");
         }
@@ -75,7 +75,7 @@ fn the_rest_of_a_row_beyond_redundancy_is_checksummed() {
     let found = world.read(&array, at, BLOCK as usize).expect("it is there");
     assert!(found == pattern(at, BLOCK as usize, 1));
     for block in 0..3 {
-        spoil(disk, map_of(disk).data.start + block * BLOCK + 7);
+        corrupt(disk, map_of(disk).data.start + block * BLOCK + 7);
     }
     world.read(&array, at, BLOCK as usize).expect_err("rotten, and nobody can make it good");
     for at in [CHUNK, CHUNK + 2 * BLOCK, 2 * CHUNK + BLOCK] {
@@ -102,7 +102,7 @@ fn a_new_array_is_checksummed_as_it_is_synced_and_a_spare_as_it_is_filled() {
         world.disks[1] = spare;
         pause(&world, &array);
         let start = map_of(&world.disks[1]).data.start;
-        spoil(&world.disks[1], start + 3);
+        corrupt(&world.disks[1], start + 3);
         for _ in 0..members {
             let found = world.read(&array, 0, LEN).expect("made good");
             assert!(found == pattern(0, LEN, 1), "{level}");
@@ -132,7 +132,7 @@ fn they_are_given_up_and_taken_up_by_the_user_s_word() {
     world.run(&array, array.stop()).expect("healthy");
     let array = start(None);
     assert_eq!(array.status().unsummed_bytes, Some(0));
-    spoil(&world.disks[0], map_of(&world.disks[0]).data.start + 1);
+    corrupt(&world.disks[0], map_of(&world.disks[0]).data.start + 1);
     assert!(world.read(&array, 0, LEN).expect("made good") == right);
 }
 

@@ -54,7 +54,7 @@ pub(crate) fn filled(level: Level, members: usize) -> (World, Array) {
 }
 
 /// Changes a byte of a disk.
-pub(crate) fn spoil(disk: &FaultyDisk, at: u64) {
+pub(crate) fn corrupt(disk: &FaultyDisk, at: u64) {
     let mut byte = [0];
     disk.disk.peek(at, &mut byte);
     disk.disk.poke(at, &[byte[0] ^ 0x40]);

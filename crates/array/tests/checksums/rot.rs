@@ -10,7 +10,7 @@ use metadata::assemble::Options;
 
 use crate::world::{Fault, FaultyDisk, pattern};
 use crate::{
-    BLOCK, CHUNK, LEN, LEVELS, contents, data_byte, filled, is_sound, map_of, pause, spoil,
+    BLOCK, CHUNK, LEN, LEVELS, contents, corrupt, data_byte, filled, is_sound, map_of, pause,
 };
 
 #[test]
@@ -22,7 +22,7 @@ fn rot_on_any_member_is_never_read_and_is_made_good() {
             let start = map_of(disk).data.start;
             let places = [100, 5 * BLOCK, CHUNK + 4095, 3 * CHUNK + 77];
             let before: Vec<u8> = places.iter().map(|&at| data_byte(disk, at)).collect();
-            places.iter().for_each(|&at| spoil(disk, start + at));
+            places.iter().for_each(|&at| corrupt(disk, start + at));
             // Mirrors may read another copy.
             for _ in 0..members {
                 let found = world.read(&array, 0, LEN).expect("redundancy has it");
@@ -47,7 +47,7 @@ fn a_damaged_table_costs_nothing_but_its_repair() {
         world.run(&array, array.stop()).expect("healthy");
         let table = map_of(&world.disks[0]).private_parts().expect("room").checksums.start;
         for entry in [0, 1, 9, 20] {
-            spoil(&world.disks[0], table + entry * 8);
+            corrupt(&world.disks[0], table + entry * 8);
         }
         let array = world.start();
         for _ in 0..members {
@@ -64,7 +64,7 @@ fn beyond_redundancy_the_block_is_an_error_and_nothing_else_is() {
     let (world, array) = filled(Level::Raid5, 4);
     let map = array.geometry().stripe(Stripe(0));
     let (rotten, gone) = (map.data(0).index(), map.data(1));
-    spoil(&world.disks[rotten], map_of(&world.disks[rotten]).data.start + BLOCK + 5);
+    corrupt(&world.disks[rotten], map_of(&world.disks[rotten]).data.start + BLOCK + 5);
     let id = array.status().slots[gone.index()].member.as_ref().expect("whole").id;
     world.run(&array, array.fail(id)).expect("one may go");
     assert!(world.read(&array, BLOCK, BLOCK as usize).is_err(), "it is known to be wrong");
@@ -107,7 +107,7 @@ fn a_write_of_a_part_of_a_lost_block_leaves_the_rest_lost() {
         for (rotten, first) in [(members, 0), (members, 3), (members, 6)] {
             let (world, array) = filled(level, members);
             let start = |slot: usize| map_of(&world.disks[slot]).data.start;
-            let rot = |slot: usize| spoil(&world.disks[slot], start(slot) + 2222);
+            let rot = |slot: usize| corrupt(&world.disks[slot], start(slot) + 2222);
             (0..rotten).for_each(rot);
             let block = BLOCK as usize;
             world.read(&array, 0, block).expect_err("beyond redundancy");
@@ -151,7 +151,7 @@ fn a_write_of_a_part_of_a_lost_block_keeps_its_row_right() {
         let map = array.geometry().stripe(Stripe(0));
         for slot in [map.data(0), map.p()] {
             let disk = &world.disks[slot.index()];
-            spoil(disk, map_of(disk).data.start + 2222);
+            corrupt(disk, map_of(disk).data.start + 2222);
         }
         world.read(&array, 0, 512).expect_err("beyond redundancy");
         world.write(&array, 0, &pattern(0, 512, 3)).expect("the rest of the row is right");
@@ -172,7 +172,7 @@ fn a_write_beside_rot_does_not_fold_it_into_parity() {
             let map = array.geometry().stripe(Stripe(0));
             let rotten = map.data(index);
             let disk = &world.disks[rotten.index()];
-            spoil(disk, map_of(disk).data.start + 9);
+            corrupt(disk, map_of(disk).data.start + 9);
             // A read-modify-write of the block itself, or of another of its row.
             world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
             let id = array.status().slots[map.data(2).index()].member.as_ref().expect("whole").id;
@@ -250,7 +250,7 @@ fn where_nothing_may_be_written_rot_is_worked_around() {
         let disk = &world.disks[0];
         let map = map_of(disk);
         let table = map.private_parts().expect("room").checksums.start;
-        [map.data.start + 5, table + 8].into_iter().for_each(|at| spoil(disk, at));
+        [map.data.start + 5, table + 8].into_iter().for_each(|at| corrupt(disk, at));
         let before = contents(disk);
         let options = Options { read_only: true, ..Options::default() };
         let assembly = world.assemble(0..members, &options).expect("all are there");
@@ -274,7 +274,7 @@ fn parity_is_not_made_of_a_read_that_failed() {
         let map = array.geometry().stripe(Stripe(0));
         let [gone, next] = [0, 1].map(|index| map.data(index).index());
         let q = &world.disks[map.q().expect("RAID 6").index()];
-        spoil(q, map_of(q).data.start + 9);
+        corrupt(q, map_of(q).data.start + 9);
         pause(&world, &array);
         drop(array);
         world.host.bounds.job_units = 1;
@@ -300,12 +300,12 @@ fn a_check_repairs_checksum_errors_and_counts_them() {
         let (world, array) = filled(level, members);
         let disk = &world.disks[1];
         let start = map_of(disk).data.start;
-        [100, 5 * BLOCK].iter().for_each(|&at| spoil(disk, start + at));
+        [100, 5 * BLOCK].iter().for_each(|&at| corrupt(disk, start + at));
         array.scrub(false).expect("nothing else runs");
         world.until(&array, |status| status.last_scrub.is_some());
         let status = array.status();
         let report = &status.last_scrub.as_ref().expect("waited for").report;
-        let counts = (report.mismatches, report.mended, report.repaired_bytes);
+        let counts = (report.mismatches, report.repaired, report.repaired_bytes);
         assert_eq!(counts, (2, 2, 2 * BLOCK), "{level}");
         let errors = status.slots.iter().filter_map(|slot| slot.member.as_ref());
         let errors: Vec<u64> = errors.map(|member| member.checksum_errors).collect();

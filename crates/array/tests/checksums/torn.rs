@@ -7,7 +7,7 @@ use layout::{Layout, Level};
 use metadata::create::NewArray;
 
 use crate::world::{World, pattern};
-use crate::{BLOCK, CHUNK, LEN, checksummed, contents, is_sound, map_of, pause, spoil};
+use crate::{BLOCK, CHUNK, LEN, checksummed, contents, corrupt, is_sound, map_of, pause};
 
 /// Every level that works without a log, with this many members.
 const LEVELS: [(Level, usize); 8] = [
@@ -68,7 +68,7 @@ fn rot_in_a_dirty_region_never_wins_over_a_match() {
                 disk.disk.poke(0, bytes);
             }
             let start = map_of(&world.disks[slot]).data.start;
-            (0..4).for_each(|block| spoil(&world.disks[slot], start + block * BLOCK + 77));
+            (0..4).for_each(|block| corrupt(&world.disks[slot], start + block * BLOCK + 77));
             let array = world.start();
             let array = match slot % 2 {
                 0 => array,
@@ -105,7 +105,7 @@ fn rot_is_not_synced_over_the_good_copies_before_anybody_reads() {
     for (level, members) in LEVELS {
         let world = dirty(level, members, Consistency::Bitmap);
         let start = map_of(&world.disks[0]).data.start;
-        (0..4).for_each(|block| spoil(&world.disks[0], start + block * BLOCK + 77));
+        (0..4).for_each(|block| corrupt(&world.disks[0], start + block * BLOCK + 77));
         let array = world.start();
         world.until(&array, checksummed);
         let found = world.read(&array, 0, LEN).expect("redundancy has it");
@@ -121,8 +121,8 @@ fn a_write_in_a_dirty_region_takes_no_rot_with_it() {
         for (at, len) in [(512, 512), (BLOCK, BLOCK as usize), (CHUNK, BLOCK as usize)] {
             let world = dirty(level, members, Consistency::Bitmap);
             let mut right = expected();
-            spoil(&world.disks[0], map_of(&world.disks[0]).data.start + 1033);
-            spoil(&world.disks[1], map_of(&world.disks[1]).data.start + BLOCK + 1033);
+            corrupt(&world.disks[0], map_of(&world.disks[0]).data.start + 1033);
+            corrupt(&world.disks[1], map_of(&world.disks[1]).data.start + BLOCK + 1033);
             let array = world.start();
             world.write(&array, at, &pattern(at, len, 3)).expect("healthy");
             right[at as usize..][..len].copy_from_slice(&pattern(at, len, 3));
@@ -140,7 +140,7 @@ fn a_write_in_a_dirty_region_takes_no_rot_with_it() {
 fn a_rebuild_of_a_dirty_region_takes_the_copy_that_fits() {
     let world = dirty(Level::Raid1, 3, Consistency::Bitmap);
     let start = map_of(&world.disks[0]).data.start;
-    spoil(&world.disks[0], start + 77);
+    corrupt(&world.disks[0], start + 77);
     let array = world.start();
     let id = array.status().slots[2].member.as_ref().expect("whole").id;
     world.run(&array, array.fail(id)).expect("two copies are left");
@@ -191,7 +191,7 @@ fn of_two_copies_that_fit_the_newer_one_counts() {
 fn a_possible_torn_write_stays_as_it_is() {
     for (level, members) in [(Level::Raid5, 4), (Level::Raid1, 2)] {
         let world = dirty(level, members, Consistency::Bitmap);
-        world.disks.iter().for_each(|disk| spoil(disk, map_of(disk).data.start + 77));
+        world.disks.iter().for_each(|disk| corrupt(disk, map_of(disk).data.start + 77));
         let array = world.start();
         let found = world.read(&array, 0, LEN).expect("a crash may have left it so");
         drop(array);

@@ -11,7 +11,7 @@ use layout::{Level, MemberId, Stripe};
 use metadata::assemble::Options;
 
 use crate::world::{Fault, FaultyDisk, pattern};
-use crate::{BLOCK, LEN, SUPERBLOCK, filled, map_of, pause, spoil};
+use crate::{BLOCK, LEN, SUPERBLOCK, corrupt, filled, map_of, pause};
 
 /// One bad sector in one member's private header, and rot on another member.
 #[test]
@@ -20,7 +20,7 @@ fn an_unreadable_header_of_one_member_does_not_cost_all_checksums() {
         let (world, array) = filled(Level::Raid5, 4);
         world.run(&array, array.stop()).expect("in order");
         let map = map_of(&world.disks[0]);
-        spoil(&world.disks[0], map.data.start + 2 * BLOCK + 7);
+        corrupt(&world.disks[0], map.data.start + 2 * BLOCK + 7);
         let area = map_of(&world.disks[1]).private.expect("ours");
         let (offset, len) = (area.start, 512);
         let fault = match late {
@@ -49,7 +49,7 @@ fn one_failed_read_of_a_table_does_not_clear_its_entries() {
     drop(write);
     world.crash(array);
     // Elsewhere on the written member, in the same page of its table.
-    spoil(&world.disks[data], map_of(&world.disks[data]).data.start + 3 * BLOCK + 7);
+    corrupt(&world.disks[data], map_of(&world.disks[data]).data.start + 3 * BLOCK + 7);
     let offset = map_of(&world.disks[data]).private_parts().expect("room").checksums.start;
     world.disks[data].break_with(Fault::LateOnce { offset, len: 512 });
     let array = world.start();
@@ -88,7 +88,7 @@ fn a_spare_that_missed_its_commit_does_not_cost_all_checksums() {
     world.crash(array);
     spare.disk.poke(SUPERBLOCK, &before.1);
     world.disks.iter().for_each(|disk| disk.delay.set(Duration::ZERO));
-    spoil(&world.disks[bad], map_of(&world.disks[bad]).data.start + 2 * BLOCK + 7);
+    corrupt(&world.disks[bad], map_of(&world.disks[bad]).data.start + 2 * BLOCK + 7);
     let there = (0..world.disks.len()).filter(|&d| d != gone);
     let options = Options { degraded: true, ..Options::default() };
     let assembly = world.assemble(there, &options).expect("one may be missing");
@@ -112,7 +112,7 @@ fn rot_of_a_member_whose_table_is_late_is_not_folded_into_parity() {
         assert!(world.disks[p].is_holding() > 0);
         drop(write);
         world.crash(array);
-        spoil(&world.disks[other], map_of(&world.disks[other]).data.start + 7);
+        corrupt(&world.disks[other], map_of(&world.disks[other]).data.start + 7);
         if late {
             let offset = map_of(&world.disks[other]).private_parts().expect("room").checksums.start;
             world.disks[other].break_with(Fault::LateOnce { offset, len: 512 });

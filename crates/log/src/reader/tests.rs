@@ -78,7 +78,7 @@ fn read(geometry: &Geometry, zone: &[u8]) -> Result<Vec<(u64, usize, u8)>, Strin
         LogShape { session: SESSION, zones: 1, zone_bytes: ZONE_BYTES, ..LogShape::default() };
     let source = Source { name: "disk0", of: Some((MemberId(0), slot)), shape };
     let zones = [Zone { log: &source, bytes: zone }];
-    let (rows, _) = torn_rows(&zones, 0, &holders, geometry).map_err(|disbelief| disbelief.why)?;
+    let (rows, _) = torn_rows(&zones, 0, &holders, geometry).map_err(|untrusted| untrusted.why)?;
     let row = |row: TornRow| match row.p {
         Some(Partial::Bytes(bytes)) if bytes == [bytes[0]; LEN as usize] => {
             (row.start, row.record.first.into(), bytes[0])

@@ -8,7 +8,7 @@ use layout::md::superblock::Role;
 use layout::{MAX_SLOTS, MemberId};
 
 use crate::assemble::probe::{MemberProbe, Reject};
-use crate::assemble::roles::{Divergence, Lapse, Standing};
+use crate::assemble::roles::{Divergence, StaleReason, Standing};
 use crate::assemble::{Note, Options, is_called, list, refuse, roles, shape, with_reasons};
 use crate::error::Result;
 
@@ -34,7 +34,7 @@ impl Members {
     }
 
     /// Marks a member as stale, with the reason.
-    pub(super) fn lapse(&mut self, index: usize, lapse: Lapse) {
+    pub(super) fn mark_stale(&mut self, index: usize, lapse: StaleReason) {
         assert_ne!(index, self.freshest, "the member that is trusted is not stale");
         self.standings[index] = Standing::Stale(lapse);
         self.notes.push(stale(&self.probes[index], self.latest(), lapse));
@@ -116,7 +116,7 @@ pub(super) fn join(chosen: Chosen) -> Result<Members> {
         }
     }
     let judged = roles::judge(&superblocks);
-    let judged = judged.or_else(|divergence| refuse(tell(&probes, &divergence)))?;
+    let judged = judged.or_else(|divergence| refuse(describe_divergence(&probes, &divergence)))?;
     let latest = &probes[judged.freshest];
     for (found, &standing) in probes.iter().zip(&judged.standings) {
         if let Standing::Stale(lapse) = standing {
@@ -152,17 +152,19 @@ fn refuse_duplicates(probes: &[MemberProbe]) -> Result<()> {
     Ok(())
 }
 
-fn stale(found: &MemberProbe, latest: &MemberProbe, lapse: Lapse) -> Note {
+fn stale(found: &MemberProbe, latest: &MemberProbe, lapse: StaleReason) -> Note {
     let why = match lapse {
-        Lapse::GivenUp => "the others went on without it".to_string(),
-        Lapse::Behind => "it missed more than one change".to_string(),
-        Lapse::RolledBack => {
+        StaleReason::GivenUp => "the others went on without it".to_string(),
+        StaleReason::Behind => "it missed more than one change".to_string(),
+        StaleReason::RolledBack => {
             "it took no part in the last session: it is a copy from before, or was put back"
                 .to_string()
         }
-        Lapse::Replaced => "another disk has its number now".to_string(),
-        Lapse::Unknown => "the others do not know its number".to_string(),
-        Lapse::Elsewhere(own) => format!("it says it holds slot {own}, the others say otherwise"),
+        StaleReason::Replaced => "another disk has its number now".to_string(),
+        StaleReason::Unknown => "the others do not know its number".to_string(),
+        StaleReason::Elsewhere(own) => {
+            format!("it says it holds slot {own}, the others say otherwise")
+        }
     };
     Note::Stale {
         name: found.name.clone(),
@@ -174,7 +176,7 @@ fn stale(found: &MemberProbe, latest: &MemberProbe, lapse: Lapse) -> Note {
 }
 
 /// The history of each side, as text.
-fn tell(probes: &[MemberProbe], divergence: &Divergence) -> String {
+fn describe_divergence(probes: &[MemberProbe], divergence: &Divergence) -> String {
     let names = |side: &[usize]| list(side.iter().map(|&index| probes[index].name.as_str()));
     let story = |side: &[usize], others: &[usize]| {
         let latest = side.iter().max_by_key(|&&index| probes[index].superblock.events);

@@ -16,7 +16,7 @@ use layout::private::journal::{JournalNote, JournalUse};
 use layout::private::{self, Consistency, HEADER_BYTES, LogShape, PrivateHeader};
 use layout::{Configuration, Family, Geometry, MemberId, RangeSet, Slot};
 use log::expected::Expected;
-use log::reader::{Disbelief, Holders};
+use log::reader::{Holders, Untrusted};
 use log::solve::TornRow;
 
 use crate::assemble::group::Members;
@@ -40,7 +40,7 @@ pub(crate) struct Intents {
     /// Rows that may be torn, or the reason why the log is not trusted.
     pub(crate) torn_rows: Result<Vec<TornRow>, String>,
     /// The member that makes the log untrusted: the others' logs may be trusted without it.
-    pub(crate) unheard: Option<MemberId>,
+    pub(crate) unreadable_log: Option<MemberId>,
     /// The checksums of blocks in the log.
     pub(crate) expected: Expected,
     /// The start of the range without valid checksums, if the array keeps any; 0 if another program
@@ -100,7 +100,7 @@ pub(super) async fn load(
         history_id: latest.map_or(Uuid([0; 16]), |header| header.history_id),
         kept: latest.is_some(),
         torn_rows: Err("it has no intent log".to_string()),
-        unheard: None,
+        unreadable_log: None,
         expected: Expected::default(),
         checksums_from: latest.and_then(|header| header.checksums_from),
         checksums_torn: latest.is_some_and(|header| header.checksums_torn),
@@ -146,7 +146,7 @@ pub(super) async fn load(
         Ok((torn_rows, expected)) => {
             (intents.torn_rows, intents.expected) = (Ok(torn_rows), expected)
         }
-        Err(Disbelief { why, of }) => (intents.torn_rows, intents.unheard) = (Err(why), of),
+        Err(Untrusted { why, of }) => (intents.torn_rows, intents.unreadable_log) = (Err(why), of),
     }
     intents
 }
@@ -201,7 +201,7 @@ fn logs_of<'a>(
             // A program that runs an array writes to all its members. If the freshest one is ours,
             // only this one is damaged.
             let damaged = header.error.is_some() || is_ours(headers);
-            intents.unheard = damaged.then_some(id);
+            intents.unreadable_log = damaged.then_some(id);
             return None;
         };
         intents.unverified |= valid.unverified;
@@ -226,8 +226,8 @@ fn all_valid(headers: &[(&MemberProbe, Header)], configuration: &Configuration) 
         let id = MemberId(found.superblock.device.number);
         configuration.slot_of(id).is_some() && matches!(found.superblock.own_role(), Role::Slot(_))
     };
-    let heard = headers.iter().filter(|(found, header)| sits(found) && header.error.is_none());
-    let mut valid = heard.map(|(_, header)| header.valid.is_some()).peekable();
+    let readable = headers.iter().filter(|(found, header)| sits(found) && header.error.is_none());
+    let mut valid = readable.map(|(_, header)| header.valid.is_some()).peekable();
     valid.peek().is_some() && valid.all(|valid| valid)
 }
 

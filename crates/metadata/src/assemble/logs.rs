@@ -7,7 +7,7 @@ use io::Disk;
 use layout::private::{LogShape, PrivateHeader};
 use layout::{Geometry, MemberId, Slot};
 use log::expected::Expected;
-use log::reader::{Disbelief, Holders, Source, Zone, torn_rows};
+use log::reader::{Holders, Source, Untrusted, Zone, torn_rows};
 use log::solve::TornRow;
 
 use crate::assemble::probe::MemberProbe;
@@ -47,7 +47,7 @@ pub(super) async fn read(
     logs: &[Log<'_>],
     holders: &Holders<'_>,
     geometry: &Geometry,
-) -> Result<(Vec<TornRow>, Expected), Disbelief> {
+) -> Result<(Vec<TornRow>, Expected), Untrusted> {
     let shape = logs.first().map_or(LogShape::default(), |log| log.source.shape);
     let zone = |log: &Log<'_>| (log.source.shape.zones, log.source.shape.zone_bytes);
     if logs.iter().any(|log| zone(log) != (shape.zones, shape.zone_bytes)) {
@@ -58,7 +58,7 @@ pub(super) async fn read(
         let reads = logs.iter().map(|log| async move {
             let start = log.place.start + u64::from(zone) * shape.zone_bytes;
             let bytes = reach.load(log.disk, start..start + shape.zone_bytes).await;
-            bytes.map_err(|why| log.source.disbelieved(format!("cannot be read: {why}")))
+            bytes.map_err(|why| log.source.untrusted(format!("cannot be read: {why}")))
         });
         let bytes = all(reads).await.into_iter().collect::<Result<Vec<_>, _>>()?;
         let zones = logs.iter().zip(&bytes);

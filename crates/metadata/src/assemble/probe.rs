@@ -282,7 +282,7 @@ fn keeps_list(superblock: &Superblock) -> bool {
 ///
 /// # Errors
 /// The disk's.
-pub(crate) fn heard(
+pub(crate) fn list_bytes(
     read: io::Result<Vec<u8>>,
     superblock: &Superblock,
 ) -> io::Result<Option<Vec<u8>>> {
@@ -305,7 +305,7 @@ async fn bad_blocks(
     let none = || FoundBadBlocks { blocks: BadBlocks::default(), refused: Vec::new() };
     let Some(log) = bad_block_log(superblock, map) else { return Ok(none()) };
     let offset = log.start;
-    let read = heard(reach.read(disk, log).await, superblock).map_err(Reject::Unreadable)?;
+    let read = list_bytes(reach.read(disk, log).await, superblock).map_err(Reject::Unreadable)?;
     let Some(bytes) = read else { return Ok(none()) };
     BadBlocks::parse(&bytes, superblock.bblog.shift)
         .map_err(|error| Reject::BadBlocks { offset, error })

@@ -45,12 +45,12 @@ pub(crate) enum Standing {
     /// It is a spare.
     Spare,
     /// It is left out.
-    Stale(Lapse),
+    Stale(StaleReason),
 }
 
 /// The reason why a member is left out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Lapse {
+pub(crate) enum StaleReason {
     /// The others marked it faulty.
     GivenUp,
     /// It is listed, but missed more than one event.
@@ -204,31 +204,31 @@ fn standing(members: &[&Superblock], freshest: usize, index: usize) -> Standing 
         other != index && superblock.device.number == number && rank(other) > rank(index)
     };
     if members.iter().enumerate().any(|pair| newer(&pair)) {
-        return Standing::Stale(Lapse::Replaced);
+        return Standing::Stale(StaleReason::Replaced);
     }
     let listed = match latest.roles.get(number as usize) {
         Some(&Role::Slot(slot)) if u32::from(slot) >= latest.raid_disks => Role::Spare,
         Some(&role) => role,
-        None => return Standing::Stale(Lapse::Unknown),
+        None => return Standing::Stale(StaleReason::Unknown),
     };
     let trusted = broken(Broken::EventsDecide) && latest.events - member.events <= 1;
     let listed = if trusted { member.own_role() } else { listed };
     match (listed, member.own_role()) {
         (Role::Slot(slot), Role::Slot(own)) if own != slot => {
-            Standing::Stale(Lapse::Elsewhere(own))
+            Standing::Stale(StaleReason::Elsewhere(own))
         }
         (Role::Slot(slot), Role::Slot(_)) if latest.events - member.events <= 1 => {
             Standing::Active(Slot::new(slot.into()))
         }
-        (Role::Slot(_), Role::Slot(_)) => Standing::Stale(Lapse::Behind),
+        (Role::Slot(_), Role::Slot(_)) => Standing::Stale(StaleReason::Behind),
         // A spare that was just assigned to the slot: its contents are not valid yet. One that has
         // missed more events may have lost its number to an absent disk, which holds the slot.
         (Role::Slot(slot), Role::Spare) if latest.events - member.events <= 1 => {
             Standing::Active(Slot::new(slot.into()))
         }
-        (Role::Slot(_), Role::Spare) => Standing::Stale(Lapse::Behind),
+        (Role::Slot(_), Role::Spare) => Standing::Stale(StaleReason::Behind),
         (Role::Spare, Role::Spare) => Standing::Spare,
-        _ => Standing::Stale(Lapse::GivenUp),
+        _ => Standing::Stale(StaleReason::GivenUp),
     }
 }
 

@@ -27,7 +27,7 @@ use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, PrivateHeader, Tag};
 
 use crate::assemble::group::Members;
 use crate::assemble::probe::MemberProbe;
-use crate::assemble::roles::{Lapse, Standing};
+use crate::assemble::roles::{StaleReason, Standing};
 use crate::commit::member_io::{MemberIo, all};
 use crate::commit::record::bitmap_range;
 
@@ -69,7 +69,7 @@ pub(super) async fn leave_out(reach: &MemberIo, members: &mut Members) {
         (missed(header, own_header) || missed(bits, own_bitmap)).then_some(index)
     });
     let missed: Vec<usize> = all(work).await.into_iter().flatten().collect();
-    missed.into_iter().for_each(|index| members.lapse(index, Lapse::RolledBack));
+    missed.into_iter().for_each(|index| members.mark_stale(index, StaleReason::RolledBack));
 }
 
 /// The evidence of a member's private header and of its bitmap for the commit with this number.

@@ -363,7 +363,7 @@ impl MetadataWriter {
                  {events_cleared}"
             ));
         }
-        if self.went_on_alone(theirs) {
+        if self.ran_without_others(theirs) {
             return refuse(format!(
                 "it went on without this array's members (event {events}, here {}), and has a \
                  history of its own",
@@ -377,11 +377,11 @@ impl MetadataWriter {
     /// array lacks: it may become a new member without a question.
     pub fn is_former_member(&self, theirs: &Superblock) -> bool {
         let is_member = theirs.own_role() != Role::Journal;
-        theirs.set_uuid == self.facts.uuid && is_member && !self.went_on_alone(theirs)
+        theirs.set_uuid == self.facts.uuid && is_member && !self.ran_without_others(theirs)
     }
 
     /// True if this member of the array was used without the members that are in service now.
-    fn went_on_alone(&self, theirs: &Superblock) -> bool {
+    fn ran_without_others(&self, theirs: &Superblock) -> bool {
         let state = self.state.borrow();
         let holds_slot =
             |id: &&MemberId| matches!(state.roles.get(id.0 as usize), Some(Role::Slot(_)));

@@ -32,7 +32,7 @@ impl MetadataWriter {
         match state.records.get(&id) {
             _ if broken(Broken::FlushErrorForgotten) => None,
             Some(record) => record.flush_failed.borrow().clone(),
-            None => Some(super::stranger()),
+            None => Some(super::expelled_error()),
         }
     }
 

@@ -242,7 +242,7 @@ mod tests {
         }
 
         /// Puts numbers into some of these fields: offset and size.
-        fn spoil(&mut self, page: &mut [u8], fields: &[(usize, usize)], is_big: bool) {
+        fn corrupt(&mut self, page: &mut [u8], fields: &[(usize, usize)], is_big: bool) {
             for &(at, size) in fields {
                 if self.next().is_multiple_of(3) {
                     let number = self.number();
@@ -269,8 +269,8 @@ mod tests {
             .for_each(|(at, bytes)| page[1024 + at..][..bytes.len()].copy_from_slice(bytes));
         let fields =
             [(0x4, 4), (0x18, 1), (0x20, 4), (0x28, 4), (0x4c, 4), (0x58, 2), (0x60, 4), (0xfe, 2)];
-        noise.spoil(&mut page[1024..], &fields, false);
-        noise.spoil(&mut page[1024..], &[(0x14, 4), (0x150, 4)], false);
+        noise.corrupt(&mut page[1024..], &fields, false);
+        noise.corrupt(&mut page[1024..], &[(0x14, 4), (0x150, 4)], false);
         page
     }
 
@@ -286,7 +286,7 @@ mod tests {
         ];
         sound.iter().for_each(|(at, bytes)| page[*at..][..bytes.len()].copy_from_slice(bytes));
         let fields = [(4, 4), (84, 4), (88, 4), (102, 2), (123, 1), (124, 1)];
-        noise.spoil(&mut page, &fields, true);
+        noise.corrupt(&mut page, &fields, true);
         page
     }
 

@@ -36,7 +36,7 @@ impl Gate {
     }
 
     /// Begins a handshake; if `most` are in progress, drops the oldest.
-    pub(super) fn knock(self: &Rc<Self>, most: usize) -> Knock {
+    pub(super) fn begin_handshake(self: &Rc<Self>, most: usize) -> HandshakeSlot {
         let mut outside = self.outside.borrow_mut();
         while outside.len() >= most.max(1) {
             if let Some(oldest) = outside.pop_front() {
@@ -46,17 +46,17 @@ impl Gate {
         }
         let fate = Rc::new(Fate::default());
         outside.push_back(Rc::clone(&fate));
-        Knock { gate: Rc::clone(self), fate }
+        HandshakeSlot { gate: Rc::clone(self), fate }
     }
 }
 
 /// A handshake's place, given back when dropped.
-pub(super) struct Knock {
+pub(super) struct HandshakeSlot {
     gate: Rc<Gate>,
     fate: Rc<Fate>,
 }
 
-impl Knock {
+impl HandshakeSlot {
     /// The outcome of the handshake, or nothing when it is dropped for another.
     pub(super) async fn unless_dropped<T>(&self, handshake: impl Future<Output = T>) -> Option<T> {
         let mut handshake = std::pin::pin!(handshake);
@@ -84,7 +84,7 @@ impl Knock {
     }
 }
 
-impl Drop for Knock {
+impl Drop for HandshakeSlot {
     fn drop(&mut self) {
         self.gate.outside.borrow_mut().retain(|fate| !Rc::ptr_eq(fate, &self.fate));
     }

@@ -1,9 +1,9 @@
 //! The handshake: from the greeting to an export chosen.
 //!
 //! ```text
-//!    greet ──▶ Haggling ──options──▶ Chosen ──▶ session
-//!                 ▲  │
-//!                 └──┘ STARTTLS: a new one over the secured stream; nothing of the old is kept
+//!    negotiate ──▶ Negotiation ──options──▶ Chosen ──▶ session
+//!                     ▲  │
+//!                     └──┘ STARTTLS: a new one over the secured stream; nothing of the old is kept
 //! ```
 //!
 //! Straight-line async; each phase is a type that the next one consumes. Reads exactly the bytes of
@@ -48,7 +48,7 @@ pub(super) struct Chosen {
 }
 
 /// Options are being exchanged.
-struct Haggling {
+struct Negotiation {
     stream: Box<dyn Stream>,
     client: Client,
     /// The client's flags: does it understand replies, and does it want zeros?
@@ -85,24 +85,24 @@ pub(super) async fn run(
     client: Client,
     host: &Host<'_>,
 ) -> Result<Chosen, Ending> {
-    let mut haggling = greet(stream, client).await?;
+    let mut negotiation = negotiate(stream, client).await?;
     loop {
-        match haggling.next(host).await? {
+        match negotiation.next(host).await? {
             Next::Again => {}
-            Next::Secure => haggling = haggling.secure(host).await?,
+            Next::Secure => negotiation = negotiation.secure(host).await?,
             Next::Transmit(export, terms) => {
-                return Ok(Chosen { stream: haggling.stream, export, terms });
+                return Ok(Chosen { stream: negotiation.stream, export, terms });
             }
             Next::End(ending) => {
                 // A goodbye under TLS wants one in return; whether it arrives is no matter.
-                let _ = close(&*haggling.stream).await;
+                let _ = close(&*negotiation.stream).await;
                 return Err(ending);
             }
         }
     }
 }
 
-async fn greet(stream: Box<dyn Stream>, client: Client) -> Result<Haggling, Ending> {
+async fn negotiate(stream: Box<dyn Stream>, client: Client) -> Result<Negotiation, Ending> {
     send(&*stream, &wire::greeting()).await?;
     let mut flags = [0; 4];
     fill(&*stream, &mut flags).await?;
@@ -111,7 +111,7 @@ async fn greet(stream: Box<dyn Stream>, client: Client) -> Result<Haggling, Endi
     if flags & !u32::from(known) != 0 {
         return Err(Ending::Misbehaved("unknown client flags"));
     }
-    Ok(Haggling {
+    Ok(Negotiation {
         stream,
         client,
         fixed: flags & u32::from(handshake::FIXED_NEWSTYLE) != 0,
@@ -122,7 +122,7 @@ async fn greet(stream: Box<dyn Stream>, client: Client) -> Result<Haggling, Endi
     })
 }
 
-impl Haggling {
+impl Negotiation {
     /// Reads one option, answers it, and returns the next step.
     async fn next(&mut self, host: &Host<'_>) -> Result<Next, Ending> {
         let mut header = [0; wire::OPTION_HEADER_BYTES];
@@ -154,14 +154,14 @@ impl Haggling {
     }
 
     /// Continues under TLS: only the client's identity and its style are kept.
-    async fn secure(self, host: &Host<'_>) -> Result<Haggling, Ending> {
-        let Haggling { stream, mut client, fixed, zeroes, options_left, .. } = self;
+    async fn secure(self, host: &Host<'_>) -> Result<Negotiation, Ending> {
+        let Negotiation { stream, mut client, fixed, zeroes, options_left, .. } = self;
         let Some(tls) = host.tls else { return Err(Ending::Misbehaved("TLS is off")) };
         let (stream, identity) = tls.accept(stream).await.map_err(Ending::TlsFailed)?;
         client.secure = true;
         client.identity = identity;
         let (agreed, out) = (Agreed::default(), Vec::new());
-        Ok(Haggling { stream, client, fixed, zeroes, options_left, agreed, out })
+        Ok(Negotiation { stream, client, fixed, zeroes, options_left, agreed, out })
     }
 
     fn refuse_long(&mut self, option: u32) -> Next {

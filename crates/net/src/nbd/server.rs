@@ -14,7 +14,7 @@ use std::task::Poll;
 use io::{Clock, Pool, Signal, Stream};
 
 use super::export::{Client, Exports};
-use super::gate::{Gate, Knock};
+use super::gate::{Gate, HandshakeSlot};
 use super::handshake::{self, Host};
 use super::limits::{DEFAULT_MEMORY, HANDSHAKE_TIME, MAX_CONNECTIONS, MAX_HANDSHAKES};
 use super::memory::Memory;
@@ -153,7 +153,7 @@ impl Server {
             return None;
         }
         let admission = Admission::new(&shared);
-        let knock = gate.knock(shared.max_handshakes);
+        let knock = gate.begin_handshake(shared.max_handshakes);
         let client = Client { origin: origin.into(), ..Client::default() };
         Some(async move {
             let ending = shared.serve(stream, client, knock).await;
@@ -195,7 +195,7 @@ impl Drop for Admission {
 }
 
 impl Shared {
-    async fn serve(&self, stream: Box<dyn Stream>, client: Client, knock: Knock) -> Ending {
+    async fn serve(&self, stream: Box<dyn Stream>, client: Client, knock: HandshakeSlot) -> Ending {
         let host = Host { exports: &*self.exports, tls: self.tls.as_deref() };
         let deadline = self.clock.now() + HANDSHAKE_TIME;
         let handshake = self.unless_stopped(handshake::run(stream, client, &host));

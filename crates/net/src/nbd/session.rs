@@ -202,7 +202,7 @@ impl Session {
                     self.go(Ending::Stalled);
                     continue;
                 }
-                if !self.is_open() || self.has_its_fill() {
+                if !self.is_open() || self.is_full() {
                     self.account.step_aside();
                 }
                 return Poll::Pending;
@@ -233,14 +233,14 @@ impl Session {
                 self.phase = Phase::Leaving(Ending::Vanished(ErrorKind::UnexpectedEof.into()));
             }
             Poll::Ready(Ok(_)) => {}
-            Poll::Ready(Err(error)) => self.vanish(error),
+            Poll::Ready(Err(error)) => self.lose_connection(error),
         }
         Received::Something
     }
 
     /// Takes every whole request out of the inbox and starts it, as far as the limits allow.
     fn take_requests(&mut self, waker: &Waker) {
-        while self.is_open() && !self.has_its_fill() {
+        while self.is_open() && !self.is_full() {
             match self.inbox.take(&mut self.account, waker, &*self.clock) {
                 Item::Nothing => return,
                 Item::Request(request, payload) => self.start(request, payload),
@@ -253,7 +253,7 @@ impl Session {
     }
 
     /// True if the read data must be sent first.
-    fn has_its_fill(&self) -> bool {
+    fn is_full(&self) -> bool {
         let unsent = || self.outbox.holds_back(BITE_BYTES);
         self.bitten >= BITE_BYTES || self.prompt && unsent()
     }
@@ -326,9 +326,10 @@ impl Session {
                 self.outbox.push(load, None, |out| {
                     let count = contexts.clone().count();
                     for (index, context) in contexts.enumerate() {
-                        let told = extents.iter().map(|one| (one.len, context.status(one.kind)));
+                        let reported =
+                            extents.iter().map(|one| (one.len, context.status(one.kind)));
                         let last = index + 1 == count;
-                        reply::status(out, style, &request, context.id(), told, last);
+                        reply::status(out, style, &request, context.id(), reported, last);
                     }
                 });
             }
@@ -389,13 +390,13 @@ impl Session {
                 true
             }
             Poll::Ready(Err(error)) => {
-                self.vanish(error);
+                self.lose_connection(error);
                 true
             }
         }
     }
 
-    fn vanish(&mut self, error: std::io::Error) {
+    fn lose_connection(&mut self, error: std::io::Error) {
         self.go(Ending::Vanished(error));
     }
 

@@ -22,7 +22,7 @@ fn checked(export: Export, room: usize, read_only: bool) {
         disk_place.set(Some(disk));
         link_place.set(Some(link));
     });
-    world.settle();
+    world.run_until_idle();
     let link = link.take().expect("connected");
     let disk = Rc::new(disk.take().expect("connected"));
     world.tasks.spawn(async move { drop(link.await) });
@@ -33,7 +33,7 @@ fn checked(export: Export, room: usize, read_only: bool) {
         }
         mark.set(true);
     });
-    (0..10_000).take_while(|_| !passed.get()).for_each(|_| world.settle());
+    (0..10_000).take_while(|_| !passed.get()).for_each(|_| world.run_until_idle());
     assert!(passed.get(), "the checks came to a stand");
 }
 

@@ -22,12 +22,12 @@ fn transcript(world: &World, lines: &[(char, String)]) {
         match who {
             'C' => peer.push(&hex(bytes)),
             _ => {
-                world.settle();
+                world.run_until_idle();
                 assert_eq!(peer.pull(), hex(bytes), "line {index}");
             }
         }
     }
-    world.settle();
+    world.run_until_idle();
     assert_eq!(peer.pull(), b"", "nothing more");
 }
 
@@ -36,7 +36,7 @@ fn line(who: char, parts: &[&str]) -> (char, String) {
 }
 
 /// An answer without data, or with a message of these bytes.
-fn said(option: &str, kind: &str, message: &str) -> String {
+fn reply_frame(option: &str, kind: &str, message: &str) -> String {
     let message: String = message.bytes().map(|byte| format!("{byte:02x}")).collect();
     format!("{REPLY} {option} {kind} {:08x} {message}", message.len() / 2)
 }
@@ -82,13 +82,13 @@ fn go_with_all_information() {
 fn the_greeting_stands_alone_until_the_deadline() {
     let world = small_world();
     let peer = world.connect();
-    world.settle();
+    world.run_until_idle();
     assert_eq!(peer.pull(), hex(GREETING));
     world.clock.pass(Duration::from_millis(9_999));
-    world.settle();
+    world.run_until_idle();
     assert!(!peer.is_closed());
     world.clock.pass(Duration::from_millis(1));
-    world.settle();
+    world.run_until_idle();
     assert!(peer.is_closed());
     assert_eq!(world.ending(), "TooSlow");
 }
@@ -102,9 +102,9 @@ fn unknown_options_are_answered_and_abort_is_too() {
             line('S', &[GREETING]),
             line('C', &["00000003"]),
             line('C', &[OPTION, "00001234 00000003 aabbcc"]),
-            line('S', &[&said("00001234", "80000001", "unknown option")]),
+            line('S', &[&reply_frame("00001234", "80000001", "unknown option")]),
             line('C', &[OPTION, "00000002 00000000"]),
-            line('S', &[&said("00000002", "00000001", "")]),
+            line('S', &[&reply_frame("00000002", "00000001", "")]),
         ],
     );
     assert_eq!(world.ending(), "Finished");
@@ -132,7 +132,7 @@ fn info_answers_and_leaves_options_open() {
             ),
             // An export that is not there.
             line('C', &[OPTION, "00000006 00000009 00000003 6e6f70 0000"]),
-            line('S', &[&said("00000006", "80000006", "no such export")]),
+            line('S', &[&reply_frame("00000006", "80000006", "no such export")]),
             // The default export; then the name 1 byte longer than the data.
             line('C', &[OPTION, "00000006 00000006 00000000 0000"]),
             line(
@@ -146,7 +146,7 @@ fn info_answers_and_leaves_options_open() {
                 ],
             ),
             line('C', &[OPTION, "00000006 0000000a 00000007 6469736b 0000"]),
-            line('S', &[&said("00000006", "80000003", "the option's data is malformed")]),
+            line('S', &[&reply_frame("00000006", "80000003", "the option's data is malformed")]),
         ],
     );
 }
@@ -174,7 +174,7 @@ fn list_names_exports_and_takes_no_data() {
                 ],
             ),
             line('C', &[OPTION, "00000003 00000001 00"]),
-            line('S', &[&said("00000003", "80000003", "LIST takes no data")]),
+            line('S', &[&reply_frame("00000003", "80000003", "LIST takes no data")]),
         ],
     );
 }
@@ -206,13 +206,13 @@ fn structured_replies_then_extended_headers() {
             line('S', &[GREETING]),
             line('C', &["00000003"]),
             line('C', &[OPTION, "00000008 00000001 00"]),
-            line('S', &[&said("00000008", "80000003", "this option takes no data")]),
+            line('S', &[&reply_frame("00000008", "80000003", "this option takes no data")]),
             line('C', &[OPTION, "00000008 00000000"]),
             line('S', &[REPLY, "00000008 00000001 00000000"]),
             line('C', &[OPTION, "0000000b 00000000"]),
             line('S', &[REPLY, "0000000b 00000001 00000000"]),
             line('C', &[OPTION, "00000008 00000000"]),
-            line('S', &[&said("00000008", "8000000a", "extended headers are in use")]),
+            line('S', &[&reply_frame("00000008", "8000000a", "extended headers are in use")]),
             line('C', &[OPTION, "00000007 0000000a 00000004 6469736b 0000"]),
             // DF is offered now; there is no context, so no payload for BLOCK_STATUS.
             line(
@@ -243,7 +243,7 @@ fn meta_contexts_are_listed_chosen_and_replaced() {
     let (name, allocation) = ("00000004 6469736b", "0000000f 626173653a616c6c6f636174696f6e");
     let (base, own) = ("00000005 626173653a", "0000000a 782d706172617065743a");
     let nope = "00000009 626173653a6e6f7065";
-    let told = |option: &str, id: &str| {
+    let report = |option: &str, id: &str| {
         [REPLY, option, "00000004 00000013", id, "626173653a616c6c6f636174696f6e"].concat()
     };
     let (list, set) = ("00000009", "0000000a");
@@ -255,25 +255,29 @@ fn meta_contexts_are_listed_chosen_and_replaced() {
             line('C', &[OPTION, list, "0000000c", name, "00000000"]),
             line(
                 'S',
-                &[&said(list, "80000003", "metadata needs structured replies or extended headers")],
+                &[&reply_frame(
+                    list,
+                    "80000003",
+                    "metadata needs structured replies or extended headers",
+                )],
             ),
             line('C', &[OPTION, "00000008 00000000"]),
             line('S', &[REPLY, "00000008 00000001 00000000"]),
             // LIST: all, by namespace, by a namespace that has none.
             line('C', &[OPTION, list, "0000000c", name, "00000000"]),
-            line('S', &[&told(list, "00000000"), REPLY, list, "00000001 00000000"]),
+            line('S', &[&report(list, "00000000"), REPLY, list, "00000001 00000000"]),
             line('C', &[OPTION, list, "00000015", name, "00000001", base]),
-            line('S', &[&told(list, "00000000"), REPLY, list, "00000001 00000000"]),
+            line('S', &[&report(list, "00000000"), REPLY, list, "00000001 00000000"]),
             line('C', &[OPTION, list, "0000001a", name, "00000001", own]),
             line('S', &[REPLY, list, "00000001 00000000"]),
             // SET: a pattern chooses nothing; twice the same is once.
             line('C', &[OPTION, set, "00000015", name, "00000001", base]),
             line('S', &[REPLY, set, "00000001 00000000"]),
             line('C', &[OPTION, set, "0000003f", name, "00000003", allocation, allocation, nope]),
-            line('S', &[&told(set, "00000001"), REPLY, set, "00000001 00000000"]),
+            line('S', &[&report(set, "00000001"), REPLY, set, "00000001 00000000"]),
             // A SET that fails takes the earlier choice with it: BLOCK_STATUS is EINVAL.
             line('C', &[OPTION, set, "0000000c", "00000004 6e6f7065", "00000000"]),
-            line('S', &[&said(set, "80000006", "no such export")]),
+            line('S', &[&reply_frame(set, "80000006", "no such export")]),
             line('C', &[OPTION, "00000007 0000000a 00000004 6469736b 0000"]),
             line(
                 'S',
@@ -307,9 +311,9 @@ fn starttls_is_refused_where_tls_is_off() {
             line('S', &[GREETING]),
             line('C', &["00000003"]),
             line('C', &[OPTION, "00000005 00000000"]),
-            line('S', &[&said("00000005", "80000002", "TLS is off")]),
+            line('S', &[&reply_frame("00000005", "80000002", "TLS is off")]),
             line('C', &[OPTION, "00000005 00000001 00"]),
-            line('S', &[&said("00000005", "80000003", "STARTTLS takes no data")]),
+            line('S', &[&reply_frame("00000005", "80000003", "STARTTLS takes no data")]),
         ],
     );
 }

@@ -41,7 +41,7 @@ impl Victim {
         Victim { tasks, server, outcome, ending }
     }
 
-    fn tell(&self, bytes: &[u8]) -> Vec<u8> {
+    fn send(&self, bytes: &[u8]) -> Vec<u8> {
         self.server.push(bytes);
         complete(self.tasks.run());
         self.server.pull()
@@ -50,18 +50,18 @@ impl Victim {
     /// A whole handshake with structured replies.
     fn connected(sizes: BlockSizes, bytes: u64, flags: u16) -> Victim {
         let victim = Victim::new();
-        victim.tell(&greeting());
-        victim.tell(&refusal(11));
-        victim.tell(&ack(8));
+        victim.send(&greeting());
+        victim.send(&refusal(11));
+        victim.send(&ack(8));
         let mut reply = Vec::new();
         put_answer(&mut reply, 10, answer::META_CONTEXT, &meta_context(5, "base:allocation"));
         reply.extend(ack(10));
-        victim.tell(&reply);
+        victim.send(&reply);
         let mut reply = Vec::new();
         put_answer(&mut reply, 7, answer::INFO, &info_export(bytes, flags));
         put_answer(&mut reply, 7, answer::INFO, &info_block_size(sizes));
         reply.extend(ack(7));
-        victim.tell(&reply);
+        victim.send(&reply);
         victim
     }
 
@@ -136,7 +136,7 @@ fn malformed_handshakes_are_refused() {
     ];
     for bytes in cases {
         let victim = Victim::new();
-        victim.tell(&bytes);
+        victim.send(&bytes);
         assert!(victim.failure().unwrap().starts_with("Misbehaved"));
     }
 }
@@ -173,7 +173,7 @@ fn lies_about_data_end_the_link() {
     for (work, bytes, expected) in cases {
         let victim = Victim::connected(SIZES, 1 << 20, 5);
         let mut answer = victim.submit(work);
-        victim.tell(&bytes);
+        victim.send(&bytes);
         let done = answer.take_ready().expect("it has failed");
         assert_eq!(done.result.unwrap_err().kind(), ErrorKind::Gone);
         let ending = victim.ending.borrow().clone().unwrap();
@@ -190,9 +190,9 @@ fn overlapping_data_is_not_trusted() {
     let hole = |flags: &str, offset: &str, length: &str| {
         hex(&["668e33ef", flags, "0002 0000000000000000 0000000c", offset, length].concat())
     };
-    victim.tell(&hole("0000", "0000000000000200", "00000200"));
+    victim.send(&hole("0000", "0000000000000200", "00000200"));
     assert!(answer.take_ready().is_none());
-    victim.tell(&hole("0001", "0000000000000300", "00000200"));
+    victim.send(&hole("0001", "0000000000000300", "00000200"));
     assert!(answer.take_ready().unwrap().result.is_err());
 }
 
@@ -200,12 +200,12 @@ fn overlapping_data_is_not_trusted() {
 fn errors_and_holes_are_understood() {
     let victim = Victim::connected(SIZES, 1 << 20, 5);
     let mut answer = victim.submit(Work::Read(vec![pool().copy_of(&[9; 1024])]));
-    victim.tell(&hex("668e33ef 0001 0002 0000000000000000 0000000c 0000000000000200 00000400"));
+    victim.send(&hex("668e33ef 0001 0002 0000000000000000 0000000c 0000000000000200 00000400"));
     let done = answer.take_ready().unwrap();
     assert_eq!(done.into_buf()[..], [0; 1024]);
     // The slot is used again, in its next generation.
     let mut answer = victim.submit(Work::Read(vec![pool().take(1024)]));
-    victim.tell(&hex("668e33ef 0001 8001 0000000100000000 00000008 0000001c 0002 6e6f"));
+    victim.send(&hex("668e33ef 0001 8001 0000000100000000 00000008 0000001c 0002 6e6f"));
     assert_eq!(answer.take_ready().unwrap().result.unwrap_err().kind(), ErrorKind::NoSpace);
 }
 
@@ -221,7 +221,7 @@ fn noise_never_panics() {
         bytes[7] = dice.roll(7) as u8;
         bytes[6] = [0, 0x80][dice.roll(2) as usize];
         bytes.extend((0..dice.roll(4000)).map(|_| dice.roll(256) as u8));
-        victim.tell(&bytes);
+        victim.send(&bytes);
         drop(victim);
         assert!(answer.take_ready().is_some(), "seed {seed}: every operation ends");
     }

@@ -15,16 +15,16 @@ use crate::pipe::End;
 use crate::world::{World, hex, pool, small_world, world};
 
 /// A client that has greeted.
-fn greeted(world: &World) -> End {
+fn greeted_client(world: &World) -> End {
     let peer = world.connect();
-    world.settle();
+    world.run_until_idle();
     peer.pull();
     peer.push(&hex("00000003"));
     peer
 }
 
 /// Sends an option; gives the kind of the last answer, if one came.
-fn said(world: &World, peer: &End, option: u32, data: &[u8]) -> Option<u32> {
+fn reply_kind(world: &World, peer: &End, option: u32, data: &[u8]) -> Option<u32> {
     let mut bytes = Vec::new();
     put_option(&mut bytes, option, data);
     let reply = world.exchange(peer, &bytes);
@@ -93,7 +93,7 @@ fn requests() {
         world.transmit(&peer, &[], &[]);
         let read = |cookie| (request(0, command::READ, cookie, 0, 512), &[][..]);
         peer.push(&encoded(&(0..count as u64).map(read).collect::<Vec<_>>()));
-        world.settle();
+        world.run_until_idle();
         assert_eq!(slow.waiting(), count.min(most), "{count} requests: the others wait");
         slow.answer_all(&world, &mut Dice(1));
         assert_eq!(peer.pull().len(), count * (16 + 512), "all are answered");
@@ -110,7 +110,7 @@ fn request_bytes() {
         world.transmit(&peer, &[], &[]);
         let read = |cookie| (request(0, command::READ, cookie, 0, each), &[][..]);
         peer.push(&encoded(&(0..count).map(read).collect::<Vec<_>>()));
-        world.settle();
+        world.run_until_idle();
         assert_eq!(slow.waiting() as u64, count.min(most / each), "{count} MiB: the others wait");
         slow.answer_all(&world, &mut Dice(1));
         assert_eq!(peer.pull().len() as u64, count * (16 + each), "all are answered");
@@ -129,7 +129,7 @@ fn connections() {
         (0..limits::MAX_CONNECTIONS).map(|_| client().expect("there is a place")).collect();
     assert!(client().is_none(), "one too many");
     clients.pop();
-    world.settle();
+    world.run_until_idle();
     clients.push(client().expect("one has gone"));
     let flush = encoded(&[(request(0, command::FLUSH, 3, 0, 0), &[])]);
     assert!(clients.iter().all(|peer| world.exchange(peer, &flush).len() == 16), "all are served");
@@ -139,11 +139,11 @@ fn connections() {
 fn handshakes() {
     let world = small_world();
     let silent: Vec<End> = (0..limits::MAX_HANDSHAKES).map(|_| world.connect()).collect();
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.server.connections(), limits::MAX_HANDSHAKES);
     assert!(silent.iter().all(|peer| !peer.is_closed()));
     let late = world.connect();
-    world.settle();
+    world.run_until_idle();
     assert!(silent[0].is_closed() && !silent[1].is_closed(), "the oldest makes room");
     world.transmit(&late, &[], &[]);
 }
@@ -152,13 +152,13 @@ fn handshakes() {
 fn options() {
     for count in [limits::MAX_OPTIONS - 1, limits::MAX_OPTIONS, limits::MAX_OPTIONS + 1] {
         let world = small_world();
-        let peer = greeted(&world);
+        let peer = greeted_client(&world);
         for _ in 1..count {
-            assert_eq!(said(&world, &peer, 0x1234, b""), Some(answer::UNSUPPORTED));
+            assert_eq!(reply_kind(&world, &peer, 0x1234, b""), Some(answer::UNSUPPORTED));
         }
         let go = Choice { name: "disk", requests: vec![] }.encode();
         let expected = (count <= limits::MAX_OPTIONS).then_some(answer::ACK);
-        assert_eq!(said(&world, &peer, option::GO, &go), expected, "{count} options");
+        assert_eq!(reply_kind(&world, &peer, option::GO, &go), expected, "{count} options");
         assert_eq!(peer.is_closed(), expected.is_none());
     }
 }
@@ -175,8 +175,8 @@ fn option_bytes() {
         (limits::MAX_OPTION_DRAIN + 1, None),
     ] {
         let world = small_world();
-        let peer = greeted(&world);
-        let answer = said(&world, &peer, 0x1234, &vec![0; length as usize]);
+        let peer = greeted_client(&world);
+        let answer = reply_kind(&world, &peer, 0x1234, &vec![0; length as usize]);
         assert_eq!(answer, expected, "an option of {length} bytes");
         assert_eq!(peer.is_closed(), expected.is_none());
     }
@@ -186,12 +186,16 @@ fn option_bytes() {
 fn queries() {
     for count in [limits::MAX_QUERIES - 1, limits::MAX_QUERIES, limits::MAX_QUERIES + 1] {
         let world = small_world();
-        let peer = greeted(&world);
-        assert_eq!(said(&world, &peer, option::STRUCTURED_REPLY, b""), Some(answer::ACK));
+        let peer = greeted_client(&world);
+        assert_eq!(reply_kind(&world, &peer, option::STRUCTURED_REPLY, b""), Some(answer::ACK));
         let data = Queries { name: "disk", queries: vec!["base:allocation"; count] }.encode();
         let fits = count <= limits::MAX_QUERIES;
         let expected = if fits { answer::ACK } else { answer::TOO_BIG };
-        assert_eq!(said(&world, &peer, option::SET_META_CONTEXT, &data), Some(expected), "{count}");
+        assert_eq!(
+            reply_kind(&world, &peer, option::SET_META_CONTEXT, &data),
+            Some(expected),
+            "{count}"
+        );
     }
 }
 
@@ -203,16 +207,16 @@ fn export_names() {
         let name = "n".repeat(bytes);
         let export = Export::new(&name, Rc::new(MemDisk::new(1 << 20)), pool());
         let world = World::new(Rc::new(Catalogue::new([Rc::new(export)])));
-        let peer = greeted(&world);
-        assert_eq!(said(&world, &peer, option::LIST, b""), Some(answer::ACK));
+        let peer = greeted_client(&world);
+        assert_eq!(reply_kind(&world, &peer, option::LIST, b""), Some(answer::ACK));
         let go = Choice { name: &name, requests: vec![] }.encode();
-        assert_eq!(said(&world, &peer, option::GO, &go), Some(answer::ACK), "{bytes} bytes");
+        assert_eq!(reply_kind(&world, &peer, option::GO, &go), Some(answer::ACK), "{bytes} bytes");
     }
     let world = small_world();
-    let peer = greeted(&world);
+    let peer = greeted_client(&world);
     let name = "n".repeat(MAX_STRING_BYTES + 1);
     let go = Choice { name: &name, requests: vec![] }.encode();
-    assert_eq!(said(&world, &peer, option::GO, &go), Some(answer::TOO_BIG));
+    assert_eq!(reply_kind(&world, &peer, option::GO, &go), Some(answer::TOO_BIG));
     let made = std::panic::catch_unwind(|| {
         Export::new(name, Rc::new(MemDisk::new(1 << 20)), pool());
     });

@@ -38,7 +38,7 @@ fn header(command: u16, cookie: u64, offset: u64, length: u64) -> Vec<u8> {
 
 fn send(world: &World, end: &End, bytes: &[u8]) {
     end.push(bytes);
-    world.settle();
+    world.run_until_idle();
 }
 
 /// Clients with requests of all sizes, some larger than the whole memory: in any order, the bound
@@ -78,7 +78,7 @@ fn the_bound_holds_and_every_client_is_served() {
                 1 => *expected -= end.pull().len() as u64,
                 _ if slow.waiting() > 0 => {
                     slow.answer(dice.roll(slow.waiting() as u64) as usize);
-                    world.settle();
+                    world.run_until_idle();
                 }
                 _ => {}
             }
@@ -90,14 +90,14 @@ fn the_bound_holds_and_every_client_is_served() {
             slow.answer_all(&world, dice);
             for (end, _, expected) in &mut clients {
                 *expected -= end.pull().len() as u64;
-                world.settle();
+                world.run_until_idle();
                 check();
             }
             let after: u64 = clients.iter().map(|(_, _, expected)| *expected).sum();
             assert!(after < before || slow.waiting() > 0, "seed {seed}: all clients wait");
         }
         drop(clients);
-        world.settle();
+        world.run_until_idle();
         assert_eq!(memory.used(), 0, "seed {seed}: all of it came back");
     }
 }
@@ -119,14 +119,14 @@ fn a_payload_that_is_only_announced_takes_no_buffer() {
     for end in ends {
         drop(end);
     }
-    world.settle();
+    world.run_until_idle();
     assert_eq!(buffers.kept_bytes(), 0, "no buffer has come back");
     // The received bytes are kept, in pieces.
     let end = open(&world);
     send(&world, &end, &header(command::WRITE, 1, 0, u64::from(MAX_PAYLOAD)));
     send(&world, &end, &vec![1; 3 * PIECE_BYTES / 2]);
     drop(end);
-    world.settle();
+    world.run_until_idle();
     assert!((1..=3 * PIECE_BYTES).contains(&buffers.kept_bytes()), "{}", buffers.kept_bytes());
 }
 
@@ -152,24 +152,24 @@ fn stalled_clients_that_hold_memory_are_disconnected() {
         send(&world, &honest, &header(command::READ, 2, 0, OWN_BYTES));
         slow.answer_all(&world, &mut Dice(2));
         assert_eq!(honest.pull().len() as u64, 16 + OWN_BYTES, "its own room is left to it");
-        world.settle();
+        world.run_until_idle();
         send(&world, &honest, &header(command::READ, 3, 0, 1 << 20));
         assert_eq!(slow.waiting(), 0, "it waits for memory");
         // Two terms at most, since the first may have begun with something else.
         for _ in 0..2 {
             world.clock.pass(STALL_TIME);
-            world.settle();
+            world.run_until_idle();
         }
         assert_eq!(world.ending(), "Stalled", "by_write {by_write}");
         slow.answer_all(&world, &mut Dice(3));
         assert_eq!(honest.pull().len(), 16 + (1 << 20));
-        world.settle();
+        world.run_until_idle();
         assert_eq!(memory.used(), 0);
         // No client needs memory: one that does not read answers is left alone.
         send(&world, &honest, &header(command::READ, 4, 0, 2 << 20));
         for _ in 0..5 {
             world.clock.pass(STALL_TIME);
-            world.settle();
+            world.run_until_idle();
         }
         assert_eq!(world.endings.borrow().len(), 1);
     }
@@ -190,7 +190,7 @@ fn a_slow_writer_may_take_its_time() {
     assert_eq!(end.pull().len(), 16);
     for _ in 0..5 {
         world.clock.pass(STALL_TIME);
-        world.settle();
+        world.run_until_idle();
     }
     assert!(world.endings.borrow().is_empty(), "an idle client is left alone");
 }
@@ -207,9 +207,9 @@ fn a_large_request_has_its_turn() {
     for _ in 0..6 {
         send(&world, &small, &one);
         slow.answer(0);
-        world.settle();
+        world.run_until_idle();
         small.pull();
-        world.settle();
+        world.run_until_idle();
     }
     // The four that came before it, and then it.
     assert_eq!(large.pull().len(), 16 + (4 << 20), "{} bytes in use", memory.used());

@@ -50,10 +50,10 @@ impl SlowDisk {
 
     /// Performs and answers all operations, including follow-ups.
     pub fn answer_all(&self, world: &World, dice: &mut Dice) {
-        world.settle();
+        world.run_until_idle();
         while self.waiting() > 0 {
             self.answer(dice.roll(self.waiting() as u64) as usize);
-            world.settle();
+            world.run_until_idle();
         }
     }
 }
@@ -264,13 +264,13 @@ fn a_remote_disk_is_a_disk() {
             place.replace(Some(disk));
             link.await;
         });
-        let settle = || {
+        let run_until_idle = || {
             for _ in 0..1000 {
-                world.settle();
+                world.run_until_idle();
                 complete(tasks.run());
             }
         };
-        settle();
+        run_until_idle();
         let remote = remote.take().expect("connected");
         assert_eq!((remote.limits().bytes, remote.limits().logical_block), (BYTES, block));
         let block = u64::from(block);
@@ -283,7 +283,7 @@ fn a_remote_disk_is_a_disk() {
             let mut op = Op::new(offset, work);
             op.fua = dice.roll(2) == 0 && op.work.is_write();
             let mut answer = remote.submit(op);
-            settle();
+            run_until_idle();
             let done = answer.take_ready().expect("answered");
             done.result.unwrap();
             if let Work::Read(bufs) = &done.work {
@@ -296,13 +296,13 @@ fn a_remote_disk_is_a_disk() {
         }
         let found = Vec::new();
         let mut answer = remote.submit(Op::new(0, Work::Extents { len: BYTES, found }));
-        settle();
+        run_until_idle();
         let Work::Extents { found, .. } = answer.take_ready().unwrap().work else { panic!() };
         let direct = complete(disk.submit(Op::new(0, Work::Extents { len: BYTES, found: vec![] })));
         let Work::Extents { found: truth, .. } = direct.unwrap().work else { panic!() };
         assert!(truth.len() > 2 && found == truth);
         drop(remote);
-        settle();
+        run_until_idle();
         assert_eq!(world.ending(), "Finished", "the disk says goodbye when dropped");
     }
 }

@@ -233,12 +233,12 @@ fn block_status_is_capped_and_goes_on_where_it_stopped() {
     let mut at = 0;
     while at < pages * 4096 {
         let ask = request(0, command::BLOCK_STATUS, 1, at, pages * 4096 - at);
-        let told = extents(
+        let ranges = extents(
             Style::Extended,
             &world.exchange(&peer, &encoded(Style::Extended, &[(ask, &[])])),
         );
-        assert_eq!(told.len(), limits::MAX_EXTENTS);
-        for (length, status) in told {
+        assert_eq!(ranges.len(), limits::MAX_EXTENTS);
+        for (length, status) in ranges {
             assert_eq!((length, status), (4096, if at / 4096 % 2 == 0 { 0 } else { 3 }));
             at += length;
         }
@@ -443,7 +443,7 @@ fn a_client_that_does_not_read_is_not_read() {
         world.transmit(&peer, &[], &[]);
         let read = |cookie| (request(0, command::READ, cookie, 0, length), &[][..]);
         peer.push(&encoded(Style::Simple, &(0..count).map(read).collect::<Vec<_>>()));
-        world.settle();
+        world.run_until_idle();
         // Requests are accepted while they fit into the receive buffer and within the limits; the
         // rest stays in the socket.
         let taken = count - peer.unread_by_peer().div_ceil(28) as u64;
@@ -452,7 +452,7 @@ fn a_client_that_does_not_read_is_not_read() {
         // Then it reads, and gets all.
         let mut got = 0;
         while got < count * (16 + length) {
-            world.settle();
+            world.run_until_idle();
             let part = peer.pull().len() as u64;
             assert!(part > 0, "it goes on");
             got += part;
@@ -486,10 +486,10 @@ fn a_client_that_vanishes_ends_only_itself() {
     let whole = request(0, command::WRITE, 1, 0, 512);
     let half = request(0, command::WRITE, 2, 512, 100_000);
     peer.push(&encoded(Style::Simple, &[(whole, &[7; 512]), (half, &[8; 50_000])]));
-    world.settle();
+    world.run_until_idle();
     assert_eq!(slow.waiting(), 1, "the whole write is under way, the half one is not");
     drop(peer);
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.server.connections(), 2, "it is waited for what was started");
     slow.answer_all(&world, &mut Dice(1));
     assert_eq!(world.server.connections(), 1);
@@ -509,13 +509,13 @@ fn an_abandoned_zeroing_stops_at_a_step() {
     let peer = open(&world, Style::Extended);
     let zero = request(0, command::WRITE_ZEROES, 1, 0, 1 << 40);
     peer.push(&encoded(Style::Extended, &[(zero, &[]), (request(0, command::READ, 2, 0, 1), &[])]));
-    world.settle();
+    world.run_until_idle();
     drop(peer);
-    world.settle();
+    world.run_until_idle();
     // The read's answer cannot be sent: that is how the server learns of it.
     while slow.waiting() > 0 {
         slow.answer(slow.waiting() - 1);
-        world.settle();
+        world.run_until_idle();
     }
     assert_eq!(world.server.connections(), 0);
 }
@@ -540,7 +540,7 @@ fn read(cookie: u64) -> Vec<u8> {
 }
 
 /// This client's requests are answered, and no others; `over` completes after it has gone.
-fn takes_leave(
+fn drains_and_closes(
     world: &World,
     slow: &SlowDisk,
     busy: &End,
@@ -563,12 +563,12 @@ fn shutdown_finishes_requests_in_flight() {
     let (busy, idle, greeting) =
         (open(&world, Style::Simple), open(&world, Style::Simple), world.connect());
     busy.push(&read(1));
-    world.settle();
+    world.run_until_idle();
     let mut over = Box::pin(world.server.shutdown());
-    world.settle();
+    world.run_until_idle();
     assert!(idle.is_closed() && greeting.is_closed());
     assert!(world.connect_over(10, 10).is_none(), "nobody comes in any more");
-    takes_leave(&world, &slow, &busy, over.as_mut());
+    drains_and_closes(&world, &slow, &busy, over.as_mut());
 }
 
 #[test]
@@ -582,11 +582,11 @@ fn an_export_that_retires_ends_its_own_connections_only() {
     world.transmit_to("other", &elsewhere, &[], &[]);
     let greeting = world.connect();
     busy.push(&read(1));
-    world.settle();
+    world.run_until_idle();
     let mut over = Box::pin(export.retire());
-    world.settle();
+    world.run_until_idle();
     assert!(idle.is_closed() && !greeting.is_closed(), "who has not chosen yet may choose another");
-    takes_leave(&world, &slow, &busy, over.as_mut());
+    drains_and_closes(&world, &slow, &busy, over.as_mut());
     assert_eq!(world.exchange(&elsewhere, &read(3)).len(), 528, "the other one is served");
     let late = open(&world, Style::Simple);
     assert!(late.is_closed(), "who comes to it from a list of earlier is not served");
@@ -604,7 +604,7 @@ fn a_long_block_status_lets_others_in() {
     let ask = request(0, command::BLOCK_STATUS, 1, 0, bytes);
     asking.push(&encoded(Style::Extended, &[(ask, &[])]));
     reading.push(&encoded(Style::Extended, &[(request(0, command::READ, 2, 0, 512), &[])]));
-    world.settle();
+    world.run_until_idle();
     assert_eq!(extents(Style::Extended, &asking.pull()), [(bytes, 3)]);
     let seen = disk.seen.borrow();
     assert_eq!(seen.len() as u64, steps + 1);

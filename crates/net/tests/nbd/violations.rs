@@ -21,7 +21,7 @@ fn case(flags: &str, bytes: &[u8], expected: &str) {
     let world = small_world();
     let peer = world.connect();
     let bystander = world.connect();
-    world.settle();
+    world.run_until_idle();
     peer.pull();
     bystander.pull();
     let reply = world.exchange(&peer, &[&hex(flags), bytes].concat());
@@ -192,7 +192,7 @@ fn inverted(bytes: &[u8]) -> Vec<u8> {
 fn nothing_goes_in_plain_text_where_tls_is_required() {
     let (world, opened) = tls_world();
     let peer = world.connect();
-    world.settle();
+    world.run_until_idle();
     peer.pull();
     peer.push(&hex("00000003"));
     for number in [3, 6, 7, 8, 9, 10, 11, 77] {
@@ -208,7 +208,7 @@ fn nothing_goes_in_plain_text_where_tls_is_required() {
 fn starttls_forgets_all_and_knows_the_client() {
     let (world, opened) = tls_world();
     let peer = world.connect();
-    world.settle();
+    world.run_until_idle();
     peer.pull();
     peer.push(&hex("00000003"));
     assert_eq!(kinds(&world.exchange(&peer, &whole(5, b""))), [1]);
@@ -230,7 +230,7 @@ fn starttls_forgets_all_and_knows_the_client() {
 fn plain_text_behind_starttls_is_not_obeyed() {
     let (world, opened) = tls_world();
     let peer = world.connect();
-    world.settle();
+    world.run_until_idle();
     peer.pull();
     let injected = [hex("00000003"), whole(5, b""), whole(7, &named(4, b"disk"))].concat();
     let reply = world.exchange(&peer, &injected);
@@ -252,13 +252,13 @@ fn there_are_only_so_many_places() {
     // A handshake that began when there was room ends when there is none left.
     late.push(&hex("00000003"));
     late.push(&whole(7, &named(4, b"disk")));
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.ending(), "Crowded");
     // Another listener has places of its own.
     let other = world.connect_through(1, 1 << 30, usize::MAX).expect("there is a place");
     world.transmit(&other, &[], &[]);
     drop(clients);
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.server.connections(), 1);
     assert!(world.connect_over(100, 100).is_some());
 }
@@ -274,7 +274,7 @@ fn handshakes_do_not_take_the_places_of_clients() {
     let (mut silent, mut clients) = (Vec::new(), Vec::new());
     for round in 0..5 {
         silent.extend((0..20).map(|_| world.connect()));
-        world.settle();
+        world.run_until_idle();
         assert_eq!(world.server.connections(), 3 + round, "the newest three, and the clients");
         let client = world.connect();
         // Two more come while it shakes hands; it is not the oldest.
@@ -323,10 +323,10 @@ fn noise_never_panics() {
             }
             bytes.extend((0..dice.roll(60)).map(|_| dice.roll(3) as u8));
             peer.push(&bytes);
-            world.settle();
+            world.run_until_idle();
             peer.pull();
         }
     }
-    world.settle();
+    world.run_until_idle();
     assert_eq!(world.server.connections(), 0, "all have ended");
 }

@@ -101,7 +101,7 @@ impl World {
     }
 
     /// Lets everything run until it waits for something from outside.
-    pub fn settle(&self) {
+    pub fn run_until_idle(&self) {
         complete(self.tasks.run());
         while self.clock.tick() {
             complete(self.tasks.run());
@@ -111,7 +111,7 @@ impl World {
     /// Sends bytes and returns the answer.
     pub fn exchange(&self, peer: &End, bytes: &[u8]) -> Vec<u8> {
         peer.push(bytes);
-        self.settle();
+        self.run_until_idle();
         peer.pull()
     }
 
@@ -129,7 +129,7 @@ impl World {
         requests: &[u16],
     ) {
         use net::nbd::wire::{Choice, answer, option, put_option};
-        self.settle();
+        self.run_until_idle();
         assert_eq!(peer.pull().len(), 18, "the greeting");
         peer.push(&3u32.to_be_bytes());
         for (option, data) in options {

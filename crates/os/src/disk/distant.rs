@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 use io_uring::{opcode, squeue, types};
 
 use super::file::File;
-use crate::reactor::ring::{Landing, Ring};
+use crate::reactor::ring::{CompletionHandler, Ring};
 
 /// `f_type` of `statfs(2)`, from `linux/magic.h` and the file systems' own sources.
 const DISTANT: [(u32, &str); 18] = [
@@ -98,10 +98,10 @@ pub(super) fn look(file: &Arc<File>, ring: &Rc<Ring>) {
     unsafe { ring.launch(entry, look, 0) };
 }
 
-impl Landing for Look {
-    fn land(self: Rc<Self>, _: u32, result: i32) {
+impl CompletionHandler for Look {
+    fn complete(self: Rc<Self>, _: u32, result: i32) {
         if result == 0 {
-            self.file.learn(&self.stat.borrow());
+            self.file.store_stat(&self.stat.borrow());
         }
         self.file.looking.store(false, Ordering::Relaxed);
     }

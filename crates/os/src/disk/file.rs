@@ -194,7 +194,7 @@ impl File {
     }
 
     /// Stores the result of a check.
-    pub(super) fn learn(&self, stat: &libc::statx) {
+    pub(super) fn store_stat(&self, stat: &libc::statx) {
         if stat.stx_mask & libc::STATX_SIZE != 0 {
             self.bytes_left.fetch_min(stat.stx_size, Ordering::Relaxed);
         }

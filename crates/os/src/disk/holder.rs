@@ -101,9 +101,10 @@ fn stacked(link: &Path) -> Holder {
 /// The UUID of a kernel's array, in mdadm's way of writing; only of superblocks of version 1, of
 /// others the kernel has it in another order, or not at all.
 fn md_uuid(kernel_name: &str) -> Option<String> {
-    let told = |name: &str| fs::read_to_string(format!("/sys/block/{kernel_name}/md/{name}")).ok();
-    let digits: Vec<u8> = told("uuid")?.bytes().filter(u8::is_ascii_hexdigit).collect();
-    let is_sound = digits.len() == 32 && told("metadata_version")?.starts_with("1.");
+    let attribute =
+        |name: &str| fs::read_to_string(format!("/sys/block/{kernel_name}/md/{name}")).ok();
+    let digits: Vec<u8> = attribute("uuid")?.bytes().filter(u8::is_ascii_hexdigit).collect();
+    let is_sound = digits.len() == 32 && attribute("metadata_version")?.starts_with("1.");
     let words = digits.chunks(8).map(String::from_utf8_lossy);
     is_sound.then(|| words.collect::<Vec<_>>().join(":"))
 }

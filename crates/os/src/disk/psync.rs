@@ -44,8 +44,8 @@ impl Inline {
     pub(super) fn run(&self, file: &File, mut op: Op) -> Done {
         if let Work::Extents { len, found } = &mut op.work {
             let fault = |errno: Errno| file.fault(errno.raw_os_error(), op.offset, *len);
-            let told = self.extents(file, op.offset, *len, found).map_err(fault);
-            return Done { result: told.and_then(|()| file.whole()), work: op.work };
+            let listed = self.extents(file, op.offset, *len, found).map_err(fault);
+            return Done { result: listed.and_then(|()| file.whole()), work: op.work };
         }
         // A hole that is seen between the two is not remembered beyond the second.
         let changes = op.work.is_write();

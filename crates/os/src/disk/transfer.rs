@@ -138,7 +138,7 @@ impl Transfer {
                 None
             }
             (_, Step::Measure) => {
-                self.stat.iter().for_each(|stat| file.learn(stat));
+                self.stat.iter().for_each(|stat| file.store_stat(stat));
                 Some(file.synced())
             }
             (_, Step::Sync) => Some(file.synced()),
@@ -321,7 +321,7 @@ mod tests {
     use crate::disk::{Direct, Options, open};
 
     /// The result of an operation, given these answers of the kernel.
-    fn told(file: &File, op: Op, answers: &[i32]) -> Result<()> {
+    fn flush_result(file: &File, op: Op, answers: &[i32]) -> Result<()> {
         let mut transfer = Transfer::new(file, op, Vec::new());
         let mut answers = answers.iter().map(|&answer| {
             let _ = transfer.next(file);
@@ -348,9 +348,9 @@ mod tests {
             std::fs::remove_file(&path).expect("made above");
             // Also where it lies in memory.
             file.access = Access::Buffered;
-            assert!(told(&file, Op::flush(), &[0]).is_ok());
-            assert!(told(&file, op, answers).is_err());
-            assert_eq!(told(&file, Op::flush(), &[0]).is_err(), fails, "{number}");
+            assert!(flush_result(&file, Op::flush(), &[0]).is_ok());
+            assert!(flush_result(&file, op, answers).is_err());
+            assert_eq!(flush_result(&file, Op::flush(), &[0]).is_err(), fails, "{number}");
         }
     }
 }

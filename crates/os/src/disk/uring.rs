@@ -17,7 +17,7 @@ use io_uring::{opcode, squeue, types};
 use super::file::File;
 use super::transfer::{Request, Transfer};
 use super::{distant, psync};
-use crate::reactor::ring::{Landing, Ring};
+use crate::reactor::ring::{CompletionHandler, Ring};
 
 /// `BLOCK_URING_CMD_DISCARD` of `linux/blkdev.h`, Linux 6.12: `_IO(0x12, 0)`; start in `addr`,
 /// length in `addr3`, which is where a 16-byte command begins.
@@ -97,7 +97,7 @@ impl Transfers {
             // SAFETY: the memory belongs to the transfer, which stays in its slot until it lands;
             // the ring keeps `self` until then. Moving the transfer moves neither buffers nor
             // slices.
-            unsafe { self.ring.launch(entry, Rc::clone(self) as Rc<dyn Landing>, slot) };
+            unsafe { self.ring.launch(entry, Rc::clone(self) as Rc<dyn CompletionHandler>, slot) };
             return;
         }
     }
@@ -157,8 +157,8 @@ impl Transfers {
     }
 }
 
-impl Landing for Transfers {
-    fn land(self: Rc<Self>, slot: u32, result: i32) {
+impl CompletionHandler for Transfers {
+    fn complete(self: Rc<Self>, slot: u32, result: i32) {
         let (ticket, mut transfer) = self.slots.borrow_mut().flying[slot as usize]
             .take()
             .expect("a transfer stays in its slot until it lands");

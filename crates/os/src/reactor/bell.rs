@@ -29,7 +29,7 @@ impl Sleeper {
         Ok(Sleeper { asleep: AtomicBool::new(false), eventfd })
     }
 
-    pub(crate) fn lie_down(&self) {
+    pub(crate) fn prepare_sleep(&self) {
         self.asleep.store(true, Ordering::SeqCst);
     }
 
@@ -44,7 +44,7 @@ impl Sleeper {
         let _ = rustix::io::read(&self.eventfd, &mut count);
     }
 
-    fn rouse(&self) {
+    fn wake_sleeper(&self) {
         if self.asleep.load(Ordering::SeqCst) && self.asleep.swap(false, Ordering::SeqCst) {
             // EAGAIN means that the count is full, so it is readable, so the thread wakes.
             let _ = rustix::io::write(&self.eventfd, &1_u64.to_ne_bytes());
@@ -70,13 +70,13 @@ impl Bell {
         Arc::new(Bell { rung: AtomicBool::new(true), sleeper: Arc::clone(sleeper) })
     }
 
-    pub(crate) fn has_rung(&self) -> bool {
+    pub(crate) fn is_raised(&self) -> bool {
         self.rung.load(Ordering::SeqCst)
     }
 
     /// True once for each time (or several) it has rung.
     pub(crate) fn answer(&self) -> bool {
-        self.has_rung() && self.rung.swap(false, Ordering::SeqCst)
+        self.is_raised() && self.rung.swap(false, Ordering::SeqCst)
     }
 }
 
@@ -87,7 +87,7 @@ impl Wake for Bell {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if !self.rung.swap(true, Ordering::SeqCst) {
-            self.sleeper.rouse();
+            self.sleeper.wake_sleeper();
         }
     }
 }

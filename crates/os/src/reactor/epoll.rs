@@ -78,10 +78,10 @@ impl Epoll {
     }
 
     /// Waits and wakes. Returns how many sources were ready.
-    pub(crate) fn wait(&self, patience: Option<Duration>, sleeper: &Sleeper) -> usize {
-        let timeout = patience.map(|patience| rustix::event::Timespec {
-            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: patience.subsec_nanos().into(),
+    pub(crate) fn wait(&self, wait_limit: Option<Duration>, sleeper: &Sleeper) -> usize {
+        let timeout = wait_limit.map(|wait_limit| rustix::event::Timespec {
+            tv_sec: i64::try_from(wait_limit.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: wait_limit.subsec_nanos().into(),
         });
         let mut events = self.events.take();
         events.clear();

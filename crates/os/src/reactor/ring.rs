@@ -27,9 +27,9 @@ const IGNORED: u64 = u64::MAX;
 const CLOSING: Duration = Duration::from_secs(5);
 
 /// The receiver of a flight's completion.
-pub(crate) trait Landing {
+pub(crate) trait CompletionHandler {
     /// `token` as given at take-off; `result` as the kernel gives it: a count, or a negative errno.
-    fn land(self: Rc<Self>, token: u32, result: i32);
+    fn complete(self: Rc<Self>, token: u32, result: i32);
 }
 
 /// See the module.
@@ -52,7 +52,7 @@ struct Flights {
 #[derive(Default)]
 struct Slot {
     generation: u32,
-    flight: Option<(Rc<dyn Landing>, u32)>,
+    flight: Option<(Rc<dyn CompletionHandler>, u32)>,
 }
 
 /// Names one operation in the kernel, to cancel it.
@@ -60,7 +60,7 @@ struct Slot {
 pub(crate) struct Flight(u64);
 
 impl Flights {
-    fn take_off(&mut self, owner: Rc<dyn Landing>, token: u32) -> Flight {
+    fn take_off(&mut self, owner: Rc<dyn CompletionHandler>, token: u32) -> Flight {
         let slot = self.free.pop().unwrap_or_else(|| {
             self.slots.push(Slot::default());
             self.slots.len() as u32 - 1
@@ -70,7 +70,7 @@ impl Flights {
         Flight(u64::from(entry.generation) << 32 | u64::from(slot))
     }
 
-    fn land(&mut self, flight: Flight) -> (Rc<dyn Landing>, u32) {
+    fn complete(&mut self, flight: Flight) -> (Rc<dyn CompletionHandler>, u32) {
         let slot = flight.0 as u32;
         let entry = &mut self.slots[slot as usize];
         assert_eq!(entry.generation, (flight.0 >> 32) as u32, "a flight landed twice");
@@ -121,7 +121,7 @@ impl Ring {
     pub(crate) unsafe fn launch(
         &self,
         entry: squeue::Entry,
-        owner: Rc<dyn Landing>,
+        owner: Rc<dyn CompletionHandler>,
         token: u32,
     ) -> Flight {
         let flight = self.flights.borrow_mut().take_off(owner, token);
@@ -147,7 +147,7 @@ impl Ring {
                 return;
             }
             // The queue is full: hand it over now. The kernel may want room in the other one first.
-            settle(uring.submit());
+            check_enter(uring.submit());
             let mut early = self.early.borrow_mut();
             early.extend(uring.completion().map(|entry| (entry.user_data(), entry.result())));
         }
@@ -169,7 +169,7 @@ impl Ring {
             let call = !queue.is_empty() || queue.taskrun() || queue.cq_overflow();
             drop(queue);
             if call {
-                settle(uring.submit());
+                check_enter(uring.submit());
             }
         }
         self.deliver()
@@ -177,14 +177,14 @@ impl Ring {
 
     /// Submits all requests and waits for a completion, or until the time has passed. Delivers
     /// nothing.
-    pub(crate) fn wait(&self, patience: Option<Duration>) {
+    pub(crate) fn wait(&self, wait_limit: Option<Duration>) {
         let uring = self.uring.borrow();
-        match patience {
-            None => settle(uring.submitter().submit_and_wait(1)),
-            Some(patience) => {
-                let timeout = types::Timespec::from(patience);
+        match wait_limit {
+            None => check_enter(uring.submitter().submit_and_wait(1)),
+            Some(wait_limit) => {
+                let timeout = types::Timespec::from(wait_limit);
                 let args = types::SubmitArgs::new().timespec(&timeout);
-                settle(uring.submitter().submit_with_args(1, &args));
+                check_enter(uring.submitter().submit_with_args(1, &args));
             }
         }
     }
@@ -199,8 +199,8 @@ impl Ring {
         let count = landed.len();
         for (user_data, result) in landed.drain(..) {
             if user_data != IGNORED {
-                let (owner, token) = self.flights.borrow_mut().land(Flight(user_data));
-                owner.land(token, result);
+                let (owner, token) = self.flights.borrow_mut().complete(Flight(user_data));
+                owner.complete(token, result);
             }
         }
         self.landed.replace(landed);
@@ -254,7 +254,7 @@ fn build(entries: u32) -> io::Result<IoUring> {
 }
 
 /// Sorts the errors of `io_uring_enter`: most mean "look again next turn".
-fn settle(result: io::Result<usize>) {
+fn check_enter(result: io::Result<usize>) {
     let Err(error) = result else { return };
     match error.raw_os_error() {
         // Time is up; a signal came; the completion queue must be emptied first; no memory just
@@ -285,8 +285,8 @@ impl Watch {
     }
 }
 
-impl Landing for Watch {
-    fn land(self: Rc<Self>, _: u32, _: i32) {
+impl CompletionHandler for Watch {
+    fn complete(self: Rc<Self>, _: u32, _: i32) {
         self.sleeper.silence();
         if !self.ring.is_closed() {
             self.arm();

@@ -12,7 +12,7 @@ use std::task::{Context, Waker};
 
 use io_uring::{opcode, types};
 
-use super::ring::{Flight, Landing, Ring};
+use super::ring::{CompletionHandler, Flight, Ring};
 use super::{Backend, Reactor};
 
 /// The awaited event.
@@ -52,8 +52,8 @@ impl Source {
     }
 }
 
-impl Landing for Source {
-    fn land(self: Rc<Self>, token: u32, _: i32) {
+impl CompletionHandler for Source {
+    fn complete(self: Rc<Self>, token: u32, _: i32) {
         let direction = token as usize;
         self.flights[direction].set(None);
         let waker = self.wakers[direction].take();

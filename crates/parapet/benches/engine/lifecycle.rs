@@ -26,19 +26,19 @@ pub(crate) async fn degraded(medium: Medium, on: &Executor) {
     let folder = Folder::new(medium);
     let loads = [Load::read(1 << 20, 8), Load::read(16 << 10, 16).random()];
     for shape in [RAID5, RAID6, RAID10] {
-        let mut yard = yard(shape, DEGRADED_BYTES, &folder, on).await;
+        let mut setup = setup(shape, DEGRADED_BYTES, &folder, on).await;
         let mut figures = loads.map(|load| (Client::new(load), Vec::new(), Vec::new()));
         for _ in 0..ROUNDS {
             for (load, (client, _, whole)) in loads.into_iter().zip(&mut figures) {
-                whole.push(rate(client, &yard.array, load).await);
+                whole.push(rate(client, &setup.array, load).await);
             }
-            yard.lose().await;
+            setup.lose().await;
             for (load, (client, ours, _)) in loads.into_iter().zip(&mut figures) {
-                ours.push(rate(client, &yard.array, load).await);
+                ours.push(rate(client, &setup.array, load).await);
             }
-            let from = yard.array.log().count();
-            yard.refill().await;
-            event(&yard.array, EventKind::SpareActive, from).await;
+            let from = setup.array.log().count();
+            setup.refill().await;
+            event(&setup.array, EventKind::SpareActive, from).await;
         }
         for (load, (_, ours, whole)) in loads.into_iter().zip(&figures) {
             let name = format!("{}: {} degraded, {}", medium.name(), shape.name, load.name());
@@ -46,7 +46,7 @@ pub(crate) async fn degraded(medium: Medium, on: &Executor) {
             let least = if load.in_bytes() { 0.7 } else { 0.5 };
             row.ours(ours).peer("healthy", whole).target(Some(least)).print();
         }
-        yard.array.stop().await.expect("sound members");
+        setup.array.stop().await.expect("sound members");
     }
 }
 
@@ -68,7 +68,7 @@ async fn event(array: &Array, kind: EventKind, mut from: u64) {
 }
 
 /// An array with a disk more than it needs.
-struct Yard {
+struct Setup {
     array: Array,
     shape: Shape,
     spare: Rc<dyn Disk>,
@@ -76,7 +76,7 @@ struct Yard {
 }
 
 /// A new one, all of its data written.
-async fn yard(shape: Shape, data_bytes: u64, folder: &Folder, on: &Executor) -> Yard {
+async fn setup(shape: Shape, data_bytes: u64, folder: &Folder, on: &Executor) -> Setup {
     let members = shape.members(data_bytes, folder, on).await;
     let spare = folder.disk(shape.member_bytes(data_bytes), on).await;
     let array = shape.start(&members, on).await;
@@ -86,10 +86,10 @@ async fn yard(shape: Shape, data_bytes: u64, folder: &Folder, on: &Executor) -> 
     // One look at the requests under way can begin as many as there are places: near enough.
     let go = |_| writes.replace(writes.get() + 1) < capacity;
     client.run(&array, go).await;
-    Yard { array, shape, spare, members }
+    Setup { array, shape, spare, members }
 }
 
-impl Yard {
+impl Setup {
     /// Bytes of a member that hold data or redundancy.
     fn used_bytes(&self) -> f64 {
         (self.array.geometry().capacity() / self.shape.data) as f64
@@ -126,7 +126,7 @@ impl Yard {
     }
 
     /// A client's p99 in µs while background work goes on, for `duration` at most.
-    async fn felt(&self, client: &mut Client, duration: Duration) -> f64 {
+    async fn client_p99(&self, client: &mut Client, duration: Duration) -> f64 {
         let busy = |array: &Array| array.status().job.is_some();
         let asked = Cell::new(0_u32);
         let goes_on = |elapsed: Duration| {
@@ -140,28 +140,28 @@ impl Yard {
 /// Rebuild of RAID 5 5+1, scrub of RAID 5 and 6, and what a client feels of them.
 pub(crate) async fn background(medium: Medium, on: &Executor) {
     let folder = Folder::new(medium);
-    let mut five = yard(RAID5_WIDE, MEMBER_BYTES * RAID5_WIDE.data, &folder, on).await;
+    let mut five = setup(RAID5_WIDE, MEMBER_BYTES * RAID5_WIDE.data, &folder, on).await;
     rebuild(medium, &mut five).await;
     scrub(medium, &five).await;
     foreground(medium, &mut five).await;
     five.array.stop().await.expect("sound members");
     drop(five);
-    let six = yard(RAID6, MEMBER_BYTES * RAID6.data, &folder, on).await;
+    let six = setup(RAID6, MEMBER_BYTES * RAID6.data, &folder, on).await;
     scrub(medium, &six).await;
     six.array.stop().await.expect("sound members");
 }
 
-async fn rebuild(medium: Medium, yard: &mut Yard) {
+async fn rebuild(medium: Medium, setup: &mut Setup) {
     let load = Load::read(1 << 20, 8);
     let mut client = Client::new(load);
     let (mut ours, mut share) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         // The free disk: what a survivor could be read at, alone.
-        let raw = client.run_for(&*yard.spare, Duration::from_millis(100)).await.rate(load);
-        share.push(raw / (yard.members.len() - 1) as f64);
-        ours.push(yard.rebuilt().await);
+        let raw = client.run_for(&*setup.spare, Duration::from_millis(100)).await.rate(load);
+        share.push(raw / (setup.members.len() - 1) as f64);
+        ours.push(setup.rebuilt().await);
     }
-    let name = format!("{}: {} rebuild", medium.name(), yard.shape.name);
+    let name = format!("{}: {} rebuild", medium.name(), setup.shape.name);
     let least = (medium == Medium::Disk).then_some(0.85);
     let row = Row::new(&*name, "MB/s of member").ours(&ours);
     row.peer("raw read / (n - 1)", &share).target(least).print();
@@ -171,20 +171,20 @@ async fn rebuild(medium: Medium, yard: &mut Yard) {
     }
 }
 
-async fn scrub(medium: Medium, yard: &Yard) {
+async fn scrub(medium: Medium, setup: &Setup) {
     let load = Load::read(1 << 20, 8);
     let mut client = Client::new(load);
     let (mut ours, mut raw) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        let spare = &*yard.spare;
+        let spare = &*setup.spare;
         raw.push(client.run_for(spare, Duration::from_millis(100)).await.rate(load));
-        ours.push(yard.scrubbed().await);
+        ours.push(setup.scrubbed().await);
     }
-    let name = format!("{}: {} scrub", medium.name(), yard.shape.name);
+    let name = format!("{}: {} scrub", medium.name(), setup.shape.name);
     let unit = "MB/s of members";
     Row::new(&*name, unit).ours(&ours).peer("raw read", &raw).print();
     // btrfs on loop devices was measured elsewhere: its MB/s over those of a raw file there.
-    let six = yard.shape.level == layout::Level::Raid6;
+    let six = setup.shape.level == layout::Level::Raid6;
     let share = match (medium, six) {
         (Medium::Disk, false) => 585.0 / 1200.0,
         (Medium::Disk, true) => 290.0 / 1200.0,
@@ -197,26 +197,26 @@ async fn scrub(medium: Medium, yard: &Yard) {
 }
 
 /// The p99 of 16 KiB random requests at depth 4 at rest, during a rebuild and during a scrub.
-async fn foreground(medium: Medium, yard: &mut Yard) {
+async fn foreground(medium: Medium, setup: &mut Setup) {
     for load in [Load::read(16 << 10, 4).random(), Load::write(16 << 10, 4).random()] {
         let mut client = Client::new(load);
         let (mut rest, mut rebuild, mut scrub) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
-            client.run_for(&yard.array, Duration::from_millis(20)).await;
-            let quiet = client.run_for(&yard.array, Duration::from_millis(100)).await;
+            client.run_for(&setup.array, Duration::from_millis(20)).await;
+            let quiet = client.run_for(&setup.array, Duration::from_millis(100)).await;
             rest.push({ quiet }.p99_us());
-            let from = yard.array.log().count();
-            yard.lose().await;
-            yard.refill().await;
-            event(&yard.array, EventKind::RebuildStarted, from).await;
-            rebuild.push(yard.felt(&mut client, Duration::from_millis(300)).await);
-            event(&yard.array, EventKind::SpareActive, from).await;
-            let from = yard.array.log().count();
-            yard.array.scrub(false).expect("an idle, whole array");
-            scrub.push(yard.felt(&mut client, Duration::from_millis(300)).await);
-            event(&yard.array, EventKind::JobFinished, from).await;
+            let from = setup.array.log().count();
+            setup.lose().await;
+            setup.refill().await;
+            event(&setup.array, EventKind::RebuildStarted, from).await;
+            rebuild.push(setup.client_p99(&mut client, Duration::from_millis(300)).await);
+            event(&setup.array, EventKind::SpareActive, from).await;
+            let from = setup.array.log().count();
+            setup.array.scrub(false).expect("an idle, whole array");
+            scrub.push(setup.client_p99(&mut client, Duration::from_millis(300)).await);
+            event(&setup.array, EventKind::JobFinished, from).await;
         }
-        let (medium, shape) = (medium.name(), yard.shape.name);
+        let (medium, shape) = (medium.name(), setup.shape.name);
         for (job, ours) in [("rebuild", rebuild), ("scrub", scrub)] {
             let name = format!("{medium}: {shape} p99 during {job}, {}", load.name());
             Row::new(name, "µs").less_is_better().ours(&ours).peer("at rest", &rest).print();

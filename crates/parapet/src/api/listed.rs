@@ -22,7 +22,7 @@ impl Report for List {
             for array in &self.arrays {
                 let job = array.job.as_ref().map_or(String::from("-"), Job::short);
                 rows.push((
-                    array.state.mood(),
+                    array.state.style(),
                     vec![
                         array.name.clone(),
                         array.state.word().into(),
@@ -54,9 +54,9 @@ impl Resting {
     fn row(&self) -> (Style, Vec<String>) {
         let slots = self.members.iter().filter(|member| member.role.starts_with("slot "));
         let slots: BTreeSet<&str> = slots.map(|m| m.role.as_str()).collect();
-        let mood = if slots.len() < self.slots { Style::Warning } else { Style::Plain };
+        let style = if slots.len() < self.slots { Style::Warning } else { Style::Plain };
         let there = format!("{}/{}", slots.len(), self.slots);
         let paths: Vec<&str> = self.members.iter().map(|member| member.path.as_str()).collect();
-        (mood, vec![self.name.clone(), self.level.clone(), there, paths.join(" ")])
+        (style, vec![self.name.clone(), self.level.clone(), there, paths.join(" ")])
     }
 }

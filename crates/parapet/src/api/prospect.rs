@@ -112,8 +112,8 @@ mod tests {
             array.integrity.unsynced_bytes = 1 << 20;
             array
         };
-        let told = unsynced(serde_json::json!({})).stays_unsynced().unwrap();
-        assert!(told.contains("1 MiB") && told.contains("a member is missing"), "{told}");
+        let reason = unsynced(serde_json::json!({})).stays_unsynced().unwrap();
+        assert!(reason.contains("1 MiB") && reason.contains("a member is missing"), "{reason}");
         assert!(unsynced(serde_json::json!({ "spares": spare() })).is_syncing());
         assert!(unsynced(serde_json::json!({ "slots": [] })).is_syncing());
         for (key, value) in [("writable", false), ("parity", false)] {

@@ -9,7 +9,7 @@ impl Report for Array {
 
     fn text(&self, page: &mut Page) {
         page.field_in(Style::Strong, "array", &self.name);
-        page.field_in(self.state.mood(), "state", self.state_sentence());
+        page.field_in(self.state.style(), "state", self.state_sentence());
         for problem in &self.problems {
             page.field_in(
                 Style::Warning,
@@ -41,8 +41,8 @@ impl Report for Array {
             }
         }
         if let Some(replay) = &self.integrity.replay {
-            let mood = if replay.lost_bytes > 0 { Style::Warning } else { Style::Plain };
-            page.field_in(mood, "replayed", replay.sentence(page));
+            let style = if replay.lost_bytes > 0 { Style::Warning } else { Style::Plain };
+            page.field_in(style, "replayed", replay.sentence(page));
         }
         let usual = self.speed.max.is_none() && !page.is_verbose();
         if !usual {
@@ -183,7 +183,7 @@ impl Array {
     fn member_rows(&self) -> Vec<(Style, Vec<String>)> {
         let heading = ["SLOT", "STATE", "MEMBER", "SERIAL", "ERRORS READ/WRITE/CHECKSUM"];
         let mut rows = vec![(Style::Plain, heading.map(String::from).to_vec())];
-        let mut row = |mood, place: String, state: &str, member: Option<&Member>| {
+        let mut row = |style, place: String, state: &str, member: Option<&Member>| {
             let none = || String::from("-");
             let name = member.map_or_else(none, |member| member.name.clone());
             let serial = member.and_then(|member| member.serial.clone()).unwrap_or_else(none);
@@ -191,17 +191,17 @@ impl Array {
                 let Member { read_errors, write_errors, checksum_errors, .. } = member;
                 format!("{read_errors}/{write_errors}/{checksum_errors}")
             });
-            rows.push((mood, vec![place, state.into(), name, serial, errors]));
+            rows.push((style, vec![place, state.into(), name, serial, errors]));
         };
         for slot in &self.slots {
             let slow = slot.member.as_ref().is_some_and(|member| member.slow);
-            let (mood, word) = match slot.state {
+            let (style, word) = match slot.state {
                 SlotState::InSync if slow => (Style::Warning, "in sync, slow"),
                 SlotState::InSync => (Style::Good, "in sync"),
                 SlotState::Rebuilding => (Style::Warning, "rebuilding"),
                 SlotState::Missing => (Style::Bad, "missing"),
             };
-            row(mood, slot.slot.to_string(), word, slot.member.as_ref());
+            row(style, slot.slot.to_string(), word, slot.member.as_ref());
             if let Some(replacement) = &slot.replacement {
                 row(Style::Warning, slot.slot.to_string(), "replacing", Some(replacement));
             }
@@ -211,11 +211,11 @@ impl Array {
         }
         for faulty in &self.faulty {
             let slot = faulty.last_slot.map_or(String::new(), |slot| format!(", was slot {slot}"));
-            let (mood, word) = match faulty.replaced {
+            let (style, word) = match faulty.replaced {
                 true => (Style::Plain, "replaced"),
                 false => (Style::Bad, "faulty"),
             };
-            row(mood, "-".into(), &format!("{word}{slot}"), Some(faulty));
+            row(style, "-".into(), &format!("{word}{slot}"), Some(faulty));
         }
         rows
     }
@@ -271,7 +271,7 @@ impl State {
         }
     }
 
-    pub(super) fn mood(self) -> Style {
+    pub(super) fn style(self) -> Style {
         match self {
             State::Healthy => Style::Good,
             State::Degraded => Style::Warning,
@@ -464,7 +464,7 @@ impl Report for Plan {
         let mut rows = vec![(Style::Plain, heading.map(String::from).to_vec())];
         for disk in &self.disks {
             let lost: Vec<String> = disk.overwrites.iter().map(ToString::to_string).collect();
-            let (mood, lost) = match lost.is_empty() {
+            let (style, lost) = match lost.is_empty() {
                 true => (Style::Plain, "nothing known".into()),
                 false => (Style::Bad, lost.join(", ")),
             };
@@ -475,7 +475,7 @@ impl Report for Plan {
                 _ => "member",
             };
             rows.push((
-                mood,
+                style,
                 vec![
                     disk.role.clone(),
                     becomes.into(),
@@ -519,7 +519,7 @@ impl Report for Serving {
         for array in &self.arrays {
             let size = page.size(array.capacity_bytes);
             let line = format!("{}: {}, {size}, {}", array.name, array.level, array.state.word());
-            page.field_in(array.state.mood(), "serving", line);
+            page.field_in(array.state.style(), "serving", line);
         }
         for address in &self.nbd {
             page.field("nbd", format!("{address}{}", if self.tls { " (TLS)" } else { "" }));

@@ -55,7 +55,7 @@ pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
         let mut reports = Vec::new();
         for served in sources.gather(&args.assembly, &args.run, &daemon).await? {
             if !args.assembly.read_only {
-                settle(&daemon, &served, &signals, &on, terminal).await?;
+                wait_until_idle(&daemon, &served, &signals, &on, terminal).await?;
             }
             let mut array = daemon.view(&served);
             // No server remains to accept the command, so start one first.
@@ -78,7 +78,7 @@ pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
 }
 
 /// Waits until no background work is running.
-async fn settle(
+async fn wait_until_idle(
     daemon: &Daemon,
     served: &Served,
     signals: &Signals,

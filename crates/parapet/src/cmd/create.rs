@@ -415,9 +415,9 @@ async fn are_zeros(prospects: &[Prospect<'_>]) -> bool {
         let asked = Op::new(0, Work::Extents { len, found: Vec::new() });
         let answer = opened.disk.submit(asked).await;
         let Work::Extents { found, .. } = answer.work else { return false };
-        let told: u64 = found.iter().map(|extent| extent.len).sum();
+        let total: u64 = found.iter().map(|extent| extent.len).sum();
         let data = found.iter().any(|extent| extent.kind == ExtentKind::Data);
-        if answer.result.is_err() || data || told < len {
+        if answer.result.is_err() || data || total < len {
             return false;
         }
     }
@@ -486,7 +486,7 @@ async fn keep(
             None => metadata::create::writes_on_journal(),
         };
         let signatures = &disk.contents.signatures[..];
-        there.push(undo::Doomed { opened, signatures, written, landmarks: Vec::new() });
+        there.push(undo::OverwriteTarget { opened, signatures, written, landmarks: Vec::new() });
     }
     undo::keep("create", &new.name, &there).await
 }

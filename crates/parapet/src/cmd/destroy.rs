@@ -54,9 +54,9 @@ struct Victim<'a> {
 }
 
 impl Victim<'_> {
-    fn doomed(&self) -> undo::Doomed<'_> {
+    fn target(&self) -> undo::OverwriteTarget<'_> {
         let written = |place: &SignatureView| place.offset..place.offset + RESERVED_BYTES;
-        undo::Doomed {
+        undo::OverwriteTarget {
             opened: self.opened,
             signatures: &self.places,
             written: self.places.iter().map(written).collect(),
@@ -121,8 +121,8 @@ async fn take_apart(
         }
         let question = "All data of this array will be given up.";
         terminal.confirm(args.consent.yes, question, &Answer::Name(&args.name))?;
-        let doomed: Vec<undo::Doomed<'_>> = victims.iter().map(Victim::doomed).collect();
-        let kept = undo::keep(undo::DESTROY, &plan.name, &doomed).await?;
+        let target: Vec<undo::OverwriteTarget<'_>> = victims.iter().map(Victim::target).collect();
+        let kept = undo::keep(undo::DESTROY, &plan.name, &target).await?;
         plan.undo = kept.folder.map(|folder| folder.display().to_string());
         for victim in &victims {
             wipe(victim).await?;

@@ -68,10 +68,10 @@ fn of_all(list: &List) -> Health {
     let mut worst_first: Vec<&Array> = arrays.iter().collect();
     worst_first.sort_by_key(|array| std::cmp::Reverse(of_one(array)));
     // Omit healthy arrays while others have problems.
-    let told =
+    let reasons_text =
         worst_first.iter().filter(|array| verdict == Verdict::Ok || of_one(array) > Verdict::Ok);
-    let told = told.map(|array| sentence(array));
-    let sentences: Vec<String> = silent.iter().cloned().chain(told).collect();
+    let reasons_text = reasons_text.map(|array| sentence(array));
+    let sentences: Vec<String> = silent.iter().cloned().chain(reasons_text).collect();
     let performance: Vec<String> = arrays.iter().map(performance).collect();
     Health { verdict, message: sentences.join("; "), performance: performance.join(" ") }
 }
@@ -99,7 +99,7 @@ fn calls(array: &Array) -> bool {
 /// Lists all problems, most serious first, then the running job.
 fn reasons(array: &Array) -> Vec<String> {
     let mut problems: Vec<&Problem> = array.problems.iter().collect();
-    problems.sort_by_key(|problem| gravity(problem));
+    problems.sort_by_key(|problem| severity(problem));
     let problems = problems.into_iter().map(|problem| problem.message.clone());
     let spares = array
         .spares
@@ -110,7 +110,7 @@ fn reasons(array: &Array) -> Vec<String> {
 }
 
 /// Ranks a problem: data loss comes first, then missing redundancy.
-fn gravity(problem: &Problem) -> usize {
+fn severity(problem: &Problem) -> usize {
     const MOST_SERIOUS_FIRST: [&str; 16] = [
         "PPT-8003", "PPT-8019", "PPT-8012", "PPT-8014", "PPT-8002", "PPT-8018", "PPT-8010",
         "PPT-8011", "PPT-8001", "PPT-8004", "PPT-8007", "PPT-8005", "PPT-8016", "PPT-8017",
@@ -122,14 +122,14 @@ fn gravity(problem: &Problem) -> usize {
 
 /// Describes the problems, or that there are none, and the running job.
 fn sentence(array: &Array) -> String {
-    let told = reasons(array).join(", ");
+    let reasons_text = reasons(array).join(", ");
     match (of_one(array), array.state) {
-        (Verdict::Warning, _) if told.is_empty() => {
+        (Verdict::Warning, _) if reasons_text.is_empty() => {
             format!("{}: less redundancy than there should be", array.name)
         }
-        (_, state) if told.is_empty() => format!("{} {}", array.name, state.is_word()),
-        (_, State::Healthy) => format!("{}: {told}", array.name),
-        (_, state) => format!("{} {}, {told}", array.name, state.is_word()),
+        (_, state) if reasons_text.is_empty() => format!("{} {}", array.name, state.is_word()),
+        (_, State::Healthy) => format!("{}: {reasons_text}", array.name),
+        (_, state) => format!("{} {}, {reasons_text}", array.name, state.is_word()),
     }
 }
 

@@ -76,14 +76,14 @@ async fn candidates(images: &[Image]) -> Vec<&Opened> {
 
 /// Explains that no array was found, and lists the content found instead.
 async fn nothing(failure: Failure, disks: &[&Opened]) -> Failure {
-    let mut told = Vec::new();
+    let mut listed = Vec::new();
     for disk in disks {
         let found = probe::signatures(disk).await.unwrap_or_default();
         let names: Vec<String> = found.iter().map(ToString::to_string).collect();
         let what = if names.is_empty() { "nothing known".into() } else { names.join(", ") };
-        told.push(format!("{}: {what}", disk.path.display()));
+        listed.push(format!("{}: {what}", disk.path.display()));
     }
-    let message = format!("{} ({})", failure.message, told.join("; "));
+    let message = format!("{} ({})", failure.message, listed.join("; "));
     let action = "parapet examine shows what each disk says; for lost superblocks: parapet recover";
     Failure::new(failure.id, message, action)
 }

@@ -195,7 +195,7 @@ async fn array(args: &Args, daemon: &Daemon) -> Result<(Served, bool)> {
     let mut options = args.assembly.options(Some(NAME), &args.run);
     options.degraded = true;
     let assembly = engine::assemble(&all, &options, on).await?;
-    engine::tell_notes(&assembly);
+    engine::log_notes(&assembly);
     Ok((engine::start(assembly, &all, args.run.host(on), daemon).await?, fresh))
 }
 

@@ -174,7 +174,7 @@ impl<'a> Victim<'a> {
 
     /// Compares the kernel's identification of the disk at its path with the recorded one.
     fn identity(&self) -> (Option<String>, bool) {
-        let now = disks::nature(&self.opened.path);
+        let now = disks::stable_identity(&self.opened.path);
         let same = now.is_some() && now == self.evidence.identity;
         (now, same)
     }
@@ -200,11 +200,12 @@ async fn refuse_others(manifest: &Manifest, victims: &[Victim<'_>]) -> Result<()
     for victim in victims {
         let path = victim.opened.path.display();
         let (now, same) = victim.identity();
-        let told = |identity: &Option<String>| match identity {
+        let or_unknown = |identity: &Option<String>| match identity {
             Some(words) => words.clone(),
             None => "nothing that the kernel has a name for".into(),
         };
-        let change = format!("it is {}; it was {}", told(&now), told(&victim.evidence.identity));
+        let change =
+            format!("it is {}; it was {}", or_unknown(&now), or_unknown(&victim.evidence.identity));
         if victim.is_on(victim.opened).await? {
             let others = manifest.disks.iter().filter(|other| other.disk != victim.evidence.disk);
             if same || victim.evidence.is_unlike(others) {

@@ -72,7 +72,7 @@ impl What {
     }
 
     /// Refuses to wait for a state that the array cannot reach by itself.
-    fn refuse_vain(self, array: &Array) -> Result<()> {
+    fn refuse_unreachable(self, array: &Array) -> Result<()> {
         let (why, ids) = match self {
             What::Whole => (array.stays_short(), SHORT.to_vec()),
             What::Resync => (array.stays_unsynced(), [SHORT, UNSYNCED].concat()),
@@ -109,23 +109,23 @@ async fn wait(args: &Args, terminal: &Terminal, on: &Spawner) -> Result<Exit> {
     let end = args.timeout.map(|seconds| clock.now() + Duration::from_secs(seconds));
     let (path, name) = (args.control.path().map(Path::to_owned), args.name.clone());
     let find = move || client::find(path.as_deref(), name.as_deref());
-    let (client, mut array) = patiently(find, end, on).await?;
+    let (client, mut array) = with_timeout(find, end, on).await?;
     let mut progress = Progress::new(terminal);
     while !args.what.is_reached(&array) {
-        if let Err(refusal) = args.what.refuse_vain(&array) {
+        if let Err(refusal) = args.what.refuse_unreachable(&array) {
             terminal.undraw();
             return Err(refusal);
         }
         if args.timeout.is_some_and(|seconds| began.elapsed() >= Duration::from_secs(seconds)) {
             terminal.undraw();
-            let message = gave_up(&array, began.elapsed(), terminal);
+            let message = timeout_message(&array, began.elapsed(), terminal);
             let action = "the work goes on; parapet when shows how far it is";
             return Err(Failure::new(Id::TimedOut, message, action));
         }
         progress.show(&array);
         clock.sleep_until(clock.now() + PACE).await;
         let (client, uuid) = (client.clone(), array.uuid.clone());
-        array = patiently(move || client.array(&uuid), end, on).await?;
+        array = with_timeout(move || client.array(&uuid), end, on).await?;
     }
     terminal.undraw();
     let seconds = (began.elapsed().as_secs_f64() * 10.0).round() / 10.0;
@@ -134,14 +134,14 @@ async fn wait(args: &Args, terminal: &Terminal, on: &Spawner) -> Result<Exit> {
 }
 
 /// `tank: gave up after 5 s; rebuild 7.8 % …`.
-fn gave_up(array: &Array, after: Duration, terminal: &Terminal) -> String {
+fn timeout_message(array: &Array, after: Duration, terminal: &Terminal) -> String {
     let job = array.job.as_ref().map(|job| job.sentence(&terminal.page()));
     let job = job.unwrap_or_else(|| "nothing is being done in the background".into());
     format!("{}: gave up after {} s; {job}", array.name, after.as_secs())
 }
 
 /// Sends a request to the server, with a timeout: it may not answer.
-async fn patiently<T: Send + 'static>(
+async fn with_timeout<T: Send + 'static>(
     ask: impl FnOnce() -> Result<T> + Send + 'static,
     end: Option<Time>,
     on: &Spawner,

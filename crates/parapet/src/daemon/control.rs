@@ -32,7 +32,7 @@ const MOST: usize = 64;
 
 impl Daemon {
     /// Serves one request on a connection.
-    pub(super) async fn converse(self: Rc<Self>, socket: Socket) {
+    pub(super) async fn serve_connection(self: Rc<Self>, socket: Socket) {
         if self.conversations.get() >= MOST {
             return;
         }
@@ -84,7 +84,7 @@ impl Daemon {
                 let (array, member) = (served.name(), order.member.as_deref());
                 tracing::info!(array, verb, member, with = order.with.as_deref(), "command");
                 let message = self.carry_out(&served, verb, &order).await?;
-                served.tell_state();
+                served.log_state();
                 let still = self.find(served.uuid()).map(|served| self.view(&served));
                 Ok(json_of(&crate::api::Changed { message, array: still }))
             }

@@ -31,7 +31,7 @@ use crate::failure::{Failure, Id, Result};
 use crate::tls::Identity;
 
 /// A command from one thread to another.
-pub(super) enum Errand {
+pub(super) enum WorkerCommand {
     /// Create a front of this array, with these disks of its members.
     Join {
         uuid: String,
@@ -85,15 +85,15 @@ pub(super) struct Card {
     pub(super) writers: Writers,
 }
 
-struct Hired {
+struct Worker {
     thread: JoinHandle<()>,
     connections: Arc<AtomicUsize>,
 }
 
 /// See the module. Empty in a single-threaded server.
 pub(super) struct Crew {
-    mailbox: Rc<ThreadMailbox<Errand>>,
-    hands: RefCell<Vec<Hired>>,
+    mailbox: Rc<ThreadMailbox<WorkerCommand>>,
+    hands: RefCell<Vec<Worker>>,
     answers: Rc<Completions<()>>,
 }
 
@@ -102,7 +102,7 @@ impl Crew {
     ///
     /// # Errors
     /// If the machine cannot start them.
-    pub(super) fn hire(
+    pub(super) fn start_worker(
         threads: usize,
         tls: Option<&Identity>,
         memory: &Memory,
@@ -113,7 +113,7 @@ impl Crew {
         let answers = Rc::new(Completions::new());
         let crew = Crew { mailbox, hands: RefCell::default(), answers };
         for mailbox in mailboxes {
-            let hired = hire(mailbox, tls.cloned(), memory.clone())?;
+            let hired = start_worker(mailbox, tls.cloned(), memory.clone())?;
             crew.hands.borrow_mut().push(hired);
         }
         let (mailbox, answers) = (Rc::clone(&crew.mailbox), Rc::clone(&crew.answers));
@@ -127,14 +127,14 @@ impl Crew {
     }
 
     /// Sends each thread its own errand, by the thread's number.
-    pub(super) fn send_each(&self, errand: impl Fn(usize) -> Errand) {
+    pub(super) fn send_each(&self, errand: impl Fn(usize) -> WorkerCommand) {
         for thread in 1..self.threads() {
             self.mailbox.send(thread, &mut vec![errand(thread)]);
         }
     }
 
     /// Sends each thread an errand, and waits until all have completed it.
-    pub(super) async fn ask_each(&self, errand: impl Fn(u64) -> Errand) {
+    pub(super) async fn ask_each(&self, errand: impl Fn(u64) -> WorkerCommand) {
         let mut waiting = Vec::new();
         for thread in 1..self.threads() {
             let (ticket, answer) = self.answers.start();
@@ -155,20 +155,20 @@ impl Crew {
     /// Hands a client to the least loaded thread; returns it if that is this one, which has `own`.
     pub(super) fn place(&self, client: OwnedFd, listener: usize, own: usize) -> Option<OwnedFd> {
         let hands = self.hands.borrow();
-        let load = |hand: &Hired| hand.connections.load(Ordering::Relaxed);
+        let load = |hand: &Worker| hand.connections.load(Ordering::Relaxed);
         let idlest = hands.iter().enumerate().min_by_key(|(_, hand)| load(hand));
         let Some((index, hand)) = idlest.filter(|(_, hand)| load(hand) < own) else {
             return Some(client);
         };
         // Count it here, so that the next client sees it. The thread decrements it at the end.
         hand.connections.fetch_add(1, Ordering::Relaxed);
-        self.mailbox.send(index + 1, &mut vec![Errand::Serve(client, listener)]);
+        self.mailbox.send(index + 1, &mut vec![WorkerCommand::Serve(client, listener)]);
         None
     }
 
     /// Stops the threads and waits for them.
-    pub(super) fn dismiss(&self) {
-        self.send_each(|_| Errand::Leave);
+    pub(super) fn stop_workers(&self) {
+        self.send_each(|_| WorkerCommand::Leave);
         for hand in self.hands.borrow_mut().drain(..) {
             // A panic in a thread aborts the whole process, so the result carries nothing.
             let _ = hand.thread.join();
@@ -176,7 +176,11 @@ impl Crew {
     }
 }
 
-fn hire(mailbox: ThreadMailbox<Errand>, tls: Option<Identity>, memory: Memory) -> Result<Hired> {
+fn start_worker(
+    mailbox: ThreadMailbox<WorkerCommand>,
+    tls: Option<Identity>,
+    memory: Memory,
+) -> Result<Worker> {
     let failed = |error: std::io::Error| {
         let message = format!("one more thread: {error}");
         Failure::new(Id::Failed, message, "see the limits of threads, files and locked memory")
@@ -190,16 +194,16 @@ fn hire(mailbox: ThreadMailbox<Errand>, tls: Option<Identity>, memory: Memory) -
         builder.spawn(move || hand::work(mailbox, tls, memory, counted, &ready)).map_err(failed)?;
     let outcome = started.recv().unwrap_or_else(|_| Err(std::io::ErrorKind::Other.into()));
     outcome.map_err(failed)?;
-    Ok(Hired { thread, connections })
+    Ok(Worker { thread, connections })
 }
 
 /// Receives completion reports.
-async fn listen(mailbox: &ThreadMailbox<Errand>, answers: &Completions<()>) {
+async fn listen(mailbox: &ThreadMailbox<WorkerCommand>, answers: &Completions<()>) {
     let mut arrived = Vec::new();
     loop {
         std::future::poll_fn(|cx| mailbox.poll_receive(cx, &mut arrived)).await;
         for errand in arrived.drain(..) {
-            if let Errand::Done { ticket } = errand {
+            if let WorkerCommand::Done { ticket } = errand {
                 answers.finish(Ticket::from_bits(ticket), ());
             }
         }

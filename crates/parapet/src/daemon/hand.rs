@@ -17,14 +17,14 @@ use net::nbd::{Memory, Server};
 use os::mailbox::ThreadMailbox;
 use os::{Executor, FileDisk, Socket, Spawner};
 
-use super::crew::{Card, Errand, Way};
+use super::crew::{Card, Way, WorkerCommand};
 use super::exports::Shown;
-use super::{POOL_BYTES, TurnedAway, export, nbd_server, origin, tell_ending};
+use super::{POOL_BYTES, TurnedAway, export, log_ending, nbd_server, origin};
 use crate::tls::Identity;
 
 /// Runs the thread from start to end.
 pub(super) fn work(
-    mailbox: ThreadMailbox<Errand>,
+    mailbox: ThreadMailbox<WorkerCommand>,
     tls: Option<Identity>,
     memory: Memory,
     connections: Arc<AtomicUsize>,
@@ -41,7 +41,7 @@ pub(super) fn work(
     };
     let hand = Hand::new(mailbox, tls, memory, connections, executor.spawner());
     let _ = ready.send(Ok(()));
-    executor.block_on(hand.do_errands());
+    executor.block_on(hand.run_commands());
     drop(executor);
     drop(guard);
 }
@@ -58,7 +58,7 @@ impl Drop for AbortOnPanic {
 }
 
 struct Hand {
-    mailbox: ThreadMailbox<Errand>,
+    mailbox: ThreadMailbox<WorkerCommand>,
     on: Spawner,
     pool: Pool,
     exports: Rc<Shown>,
@@ -70,7 +70,7 @@ struct Hand {
 
 impl Hand {
     fn new(
-        mailbox: ThreadMailbox<Errand>,
+        mailbox: ThreadMailbox<WorkerCommand>,
         tls: Option<Identity>,
         memory: Memory,
         connections: Arc<AtomicUsize>,
@@ -84,29 +84,29 @@ impl Hand {
         Rc::new(Hand { mailbox, on, pool, exports, server, fronts, connections, turned_away })
     }
 
-    async fn do_errands(self: &Rc<Self>) {
+    async fn run_commands(self: &Rc<Self>) {
         let mut arrived = Vec::new();
         loop {
             std::future::poll_fn(|cx| self.mailbox.poll_receive(cx, &mut arrived)).await;
             for errand in arrived.drain(..) {
                 match errand {
-                    Errand::Join { uuid, blueprint, disks, mailbox } => {
+                    WorkerCommand::Join { uuid, blueprint, disks, mailbox } => {
                         self.join(uuid, &blueprint, disks, mailbox);
                     }
-                    Errand::Introduce { uuid, member, disk, ticket } => {
+                    WorkerCommand::Introduce { uuid, member, disk, ticket } => {
                         if let Some(front) = self.fronts.borrow().get(&uuid) {
                             front.introduce(&member, self.disk(disk));
                         }
                         self.done(ticket);
                     }
-                    Errand::Show { uuid, card } => self.show(&uuid, &card),
-                    Errand::Retire { uuid, ticket } => {
+                    WorkerCommand::Show { uuid, card } => self.show(&uuid, &card),
+                    WorkerCommand::Retire { uuid, ticket } => {
                         self.after(self.exports.retire(&uuid), ticket);
                     }
-                    Errand::Serve(client, listener) => self.serve(client, listener),
-                    Errand::Close { ticket } => self.after(self.server.shutdown(), ticket),
-                    Errand::Done { .. } => {}
-                    Errand::Leave => return,
+                    WorkerCommand::Serve(client, listener) => self.serve(client, listener),
+                    WorkerCommand::Close { ticket } => self.after(self.server.shutdown(), ticket),
+                    WorkerCommand::Done { .. } => {}
+                    WorkerCommand::Leave => return,
                 }
             }
         }
@@ -122,7 +122,7 @@ impl Hand {
     }
 
     fn done(&self, ticket: u64) {
-        self.mailbox.send(0, &mut vec![Errand::Done { ticket }]);
+        self.mailbox.send(0, &mut vec![WorkerCommand::Done { ticket }]);
     }
 
     fn join(
@@ -176,13 +176,13 @@ impl Hand {
         };
         let origin = origin(socket.peer());
         let Some(serving) = self.server.admit(Box::new(socket), listener, origin.as_str()) else {
-            self.turned_away.tell(&*self.on.clock(), &origin);
+            self.turned_away.warn(&*self.on.clock(), &origin);
             gone();
             return;
         };
         tracing::debug!(origin, "an NBD client has connected");
         self.on.spawn_local(async move {
-            tell_ending(&origin, &serving.await);
+            log_ending(&origin, &serving.await);
             gone();
         });
     }

@@ -102,7 +102,7 @@ impl JobRate {
     }
 
     /// Updates the state from an event; `job` is the running job, `capacity` the array's bytes.
-    pub(super) fn learn(&self, event: &Event, job: Option<&JobStatus>, capacity: u64) {
+    pub(super) fn apply_event(&self, event: &Event, job: Option<&JobStatus>, capacity: u64) {
         let time = i64::try_from(event.unix_micros).ok();
         let time = time.and_then(|micros| Timestamp::from_microsecond(micros).ok());
         match event.kind {

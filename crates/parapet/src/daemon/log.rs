@@ -34,32 +34,32 @@ struct Repairs {
 
 impl Served {
     /// Logs the events of the array, in mdadm's words.
-    pub(super) async fn tell_events(self: Rc<Self>, daemon: Weak<Daemon>, clock: &dyn Clock) {
-        let (mut told, mut repairs) = (0, Repairs::default());
+    pub(super) async fn log_events(self: Rc<Self>, daemon: Weak<Daemon>, clock: &dyn Clock) {
+        let (mut reported, mut repairs) = (0, Repairs::default());
         loop {
             let log = self.array.log();
-            let grown = first(log.wait(told), self.until_stopped());
+            let grown = first(log.wait(reported), self.until_stopped());
             let ended = match repairs.due {
                 Some(due) => first(grown, clock.sleep_until(due)).await,
                 None => Some(grown.await),
             };
-            self.learn();
-            let events = log.since(told);
-            told = log.count();
+            self.apply_events();
+            let events = log.since(reported);
+            reported = log.count();
             let status = self.array.status();
             for event in &events {
-                self.job_rate.learn(event, status.job.as_ref(), status.capacity_bytes);
+                self.job_rate.apply_event(event, status.job.as_ref(), status.capacity_bytes);
                 match event.member.as_ref().filter(|_| event.kind == EventKind::Repaired) {
                     Some(member) => repairs.note(member, clock.now()),
-                    None => self.tell(event, status.replay),
+                    None => self.log_event(event, status.replay),
                 }
             }
             let is_over = ended == Some(None);
             if is_over || repairs.due.is_some_and(|due| due <= clock.now()) {
-                repairs.tell(&self);
+                repairs.log_event(&self);
             }
-            self.tell_findings(status.last_scrub.as_ref());
-            self.tell_state();
+            self.log_findings(status.last_scrub.as_ref());
+            self.log_state();
             if let Some(daemon) = daemon.upgrade() {
                 daemon.stirred.raise();
             }
@@ -69,14 +69,14 @@ impl Served {
         }
     }
 
-    fn tell(&self, event: &Event, replay: Option<Replay>) {
+    fn log_event(&self, event: &Event, replay: Option<Replay>) {
         let (array, kind) = (self.name(), format!("{:?}", event.kind));
         let slot = event.slot.map_or(String::new(), |slot| format!(" (slot {slot})"));
         let member = event.member.as_ref().map(|member| format!("{member}{slot}: "));
         let line = format!("{array}: {}{}", member.unwrap_or_default(), event.text);
         let in_part = replay.is_some_and(|replay| replay.lost_bytes > 0);
         match event.kind {
-            EventKind::Settled if in_part => tracing::warn!(event = kind, "{line}"),
+            EventKind::Replayed if in_part => tracing::warn!(event = kind, "{line}"),
             EventKind::Fail
             | EventKind::Broken
             | EventKind::Full
@@ -94,7 +94,7 @@ impl Served {
 
     /// Logs the state of the array if it has changed. A member's event comes before the change of
     /// the membership that it causes.
-    pub(super) fn tell_state(&self) {
+    pub(super) fn log_state(&self) {
         let status = self.array.status();
         let now = (own_state(&status), status.redundancy_left);
         let before = self.watched.borrow_mut().state.replace(now);
@@ -111,7 +111,7 @@ impl Served {
     }
 
     /// Logs the findings of a scrub, once.
-    fn tell_findings(&self, scrub: Option<&ScrubResult>) {
+    fn log_findings(&self, scrub: Option<&ScrubResult>) {
         let Some(scrub) = scrub else { return };
         if self.watched.borrow_mut().scrub.replace(scrub.unix_micros) == Some(scrub.unix_micros) {
             return;
@@ -120,7 +120,7 @@ impl Served {
         for finding in scrub.report.findings.iter().take(TOLD_FINDINGS) {
             let slot = finding.culprit.map(|slot| format!("slot {slot}: "));
             let slot = slot.unwrap_or_default();
-            let what = match finding.mended {
+            let what = match finding.repaired {
                 true => "mismatch, repaired",
                 false => "members disagree, not repaired",
             };
@@ -143,7 +143,7 @@ impl Repairs {
         self.due.get_or_insert(now + REPAIRS);
     }
 
-    fn tell(&mut self, served: &Served) {
+    fn log_event(&mut self, served: &Served) {
         self.due = None;
         let status = served.array.status();
         for name in std::mem::take(&mut self.of) {

@@ -96,7 +96,7 @@ impl Daemon {
         }
         self.retire(served).await;
         let result = self.give_up(served).await;
-        served.tell_rest();
+        served.log_final_state();
         if self.arrays.borrow().is_empty() {
             self.end();
         }
@@ -146,13 +146,13 @@ impl Daemon {
         }
         let allowed: Vec<probe::Allowed> = allowed.into_iter().map(Into::into).collect();
         probe::refuse_unnamed([(path, &contents)], &allowed)?;
-        let doomed = undo::Doomed::new(&opened, signatures);
-        undo::keep("add", served.name(), &[doomed]).await?;
+        let target = undo::OverwriteTarget::new(&opened, signatures);
+        undo::keep("add", served.name(), &[target]).await?;
         let title = path.display().to_string();
         let disk = Rc::clone(&opened.disk);
         let newcomer = served.array.admit(disk, &title).await.map_err(of_engine)?;
         self.introduce(served, &newcomer, (&opened.path, opened.file.as_ref())).await;
-        let id = served.array.enlist(newcomer).await.map_err(of_engine)?;
+        let id = served.array.add_prepared(newcomer).await.map_err(of_engine)?;
         served.remember(id, engine::know(&opened).await);
         Ok(id)
     }
@@ -290,7 +290,7 @@ impl Daemon {
             refusal
         })?;
         self.introduce(served, &newcomer, (&known.path, known.file.as_ref())).await;
-        let id = served.array.enlist(newcomer).await.map_err(of_engine)?;
+        let id = served.array.add_prepared(newcomer).await.map_err(of_engine)?;
         failed.into_iter().for_each(|id| served.forget(id));
         served.remember(id, known);
         if served.faulty().contains(&id) {
@@ -421,7 +421,7 @@ fn named(path: &str) -> Result<&Path> {
 
 impl Served {
     /// Logs the final state of a stopped array.
-    pub(super) fn tell_rest(&self) {
+    pub(super) fn log_final_state(&self) {
         tracing::info!("{}: stopped; {}", self.name(), self.rest());
     }
 

@@ -573,7 +573,7 @@ fn scrub(result: &ScrubResult) -> Scrub {
         disk_offset: finding.disk_offset,
         bytes: finding.len,
         slot: finding.culprit.map(layout::Slot::index),
-        repaired: finding.mended,
+        repaired: finding.repaired,
     };
     Scrub {
         repair: result.repair,
@@ -583,7 +583,7 @@ fn scrub(result: &ScrubResult) -> Scrub {
         bytes: result.report.bytes,
         compared_bytes: result.report.compared_bytes,
         mismatches: result.report.mismatches,
-        repaired_mismatches: result.report.mended,
+        repaired_mismatches: result.report.repaired,
         repaired_bytes: result.report.repaired_bytes,
         guessed_bytes: result.report.guessed_bytes,
         findings: result.report.findings.iter().map(finding).collect(),

@@ -48,7 +48,7 @@ pub(super) struct Watched {
     /// The last logged state of the array, and the number of members that it could still lose.
     pub(super) state: Option<(State, usize)>,
     /// Members already reported.
-    told: BTreeSet<MemberId>,
+    reported: BTreeSet<MemberId>,
 }
 
 /// The loss of a member.
@@ -78,7 +78,7 @@ fn errors(status: &MemberStatus) -> [u64; 3] {
 
 impl Served {
     /// Processes new events: records which members were lost, and why.
-    pub(super) fn learn(&self) {
+    pub(super) fn apply_events(&self) {
         let (log, mut watched) = (self.array.log(), self.watched.borrow_mut());
         let events = log.since(watched.seen);
         watched.seen = log.count();
@@ -101,7 +101,7 @@ impl Served {
 
     /// Returns the loss of a member without a slot, if it happened while the array was served.
     pub(super) fn loss_of(&self, known: &Known) -> Option<Loss> {
-        self.learn();
+        self.apply_events();
         self.watched.borrow().losses.get(&known.path.display().to_string()).cloned()
     }
 
@@ -143,7 +143,7 @@ impl Served {
                 return;
             }
             self.sample_job_rate(clock.now());
-            self.tell_state();
+            self.log_state();
             let faulty = self.faulty();
             for (id, member) in self.all_known() {
                 let Some(file) = member.file.as_ref().filter(|_| !faulty.contains(&id)) else {
@@ -165,14 +165,14 @@ impl Served {
     }
 
     /// Returns true the first time it is called for a member.
-    fn is_news(&self, id: MemberId) -> bool {
-        self.watched.borrow_mut().told.insert(id)
+    fn is_first_report(&self, id: MemberId) -> bool {
+        self.watched.borrow_mut().reported.insert(id)
     }
 
     /// Fails a member whose file was truncated, before the array relies on the lost bytes.
     async fn fail_cut(&self, id: MemberId, member: &Known) {
         let (array, path) = (self.name(), member.path.display().to_string());
-        let news = self.is_news(id);
+        let news = self.is_first_report(id);
         if news {
             tracing::error!("{array}: {path}: cut while in use, or unplugged: failed");
         }
@@ -195,7 +195,7 @@ impl Served {
     /// Replaces a deleted file with a spare while its bytes are still readable.
     async fn save_deleted(&self, id: MemberId, member: &Known) {
         let (array, path) = (self.name(), member.path.display().to_string());
-        if self.is_news(id) {
+        if self.is_first_report(id) {
             tracing::error!("{array}: {path}: {DELETED}: parapet replace it now");
         }
         let status = self.array.status();

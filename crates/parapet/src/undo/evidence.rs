@@ -10,7 +10,7 @@ use std::ops::Range;
 use io::Pool;
 use serde::{Deserialize, Serialize};
 
-use super::{Doomed, name, read};
+use super::{OverwriteTarget, name, read};
 use crate::disks::{self, Opened};
 use crate::failure::Result;
 
@@ -43,13 +43,13 @@ impl Evidence {
     ///
     /// # Errors
     /// If it cannot be read.
-    pub(super) async fn gather(doomed: &Doomed<'_>) -> Result<Evidence> {
-        let (opened, overwritten) = (doomed.opened, doomed.written.clone());
+    pub(super) async fn gather(target: &OverwriteTarget<'_>) -> Result<Evidence> {
+        let (opened, overwritten) = (target.opened, target.written.clone());
         let mut samples = Vec::new();
-        for offset in places(opened.bytes(), &doomed.landmarks, &overwritten) {
+        for offset in places(opened.bytes(), &target.landmarks, &overwritten) {
             samples.push(Sample { offset, crc32c: sum(opened, offset).await? });
         }
-        let identity = disks::nature(&opened.path);
+        let identity = disks::stable_identity(&opened.path);
         Ok(Evidence { disk: name(opened), bytes: opened.bytes(), identity, overwritten, samples })
     }
 

@@ -81,7 +81,7 @@ fn a_scrub_finds_rot_that_nobody_reads_and_says_on_whom() {
     }
     let server = world.serve_members(&members);
     world.order(&["scrub", "tank", "repair"]);
-    let scrub = &world.settle()["last_scrub"];
+    let scrub = &world.wait_until_idle()["last_scrub"];
     assert_eq!((&scrub["mismatches"], &scrub["guessed_bytes"]), (&3.into(), &0.into()), "{scrub}");
     let mut named: Vec<u64> = Vec::new();
     let findings = scrub["findings"].as_array().unwrap();
@@ -90,7 +90,7 @@ fn a_scrub_finds_rot_that_nobody_reads_and_says_on_whom() {
     assert_eq!(named, [0, 1, 2], "{scrub}");
     holds(&world, &data);
     world.order(&["scrub", "tank", "check"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 0);
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
 
@@ -107,7 +107,7 @@ fn they_are_taken_up_and_given_up_at_any_start_and_stay_so() {
 
     let server = world.serve(&[&["tank", "--checksums", "on"], &names[..]].concat());
     world.qemu_io(&["read -P 5 0 1M", "write -P 6 0 64k", "flush"]);
-    assert_eq!(world.settle()["unsummed_bytes"], 0);
+    assert_eq!(world.wait_until_idle()["unsummed_bytes"], 0);
     assert_eq!(server.terminate(), 0, "{}", world.log());
     assert_eq!(examined(&world, "m2")["checksums"], true);
     // A start without a checksum option leaves checksums on.
@@ -120,7 +120,7 @@ fn they_are_taken_up_and_given_up_at_any_start_and_stay_so() {
     world.ok(&[&["assemble", "tank", "--checksums", "on"], &names[..]].concat());
     assert_eq!(examined(&world, "m0")["checksums"], true);
     let server = world.serve_members(&members);
-    assert_eq!(world.settle()["unsummed_bytes"], 0);
+    assert_eq!(world.wait_until_idle()["unsummed_bytes"], 0);
     world.qemu_io(&["read -P 6 0 64k", "read -P 5 64k 960k"]);
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
@@ -134,18 +134,18 @@ fn where_they_cannot_be_kept_that_is_said_before_anything_is_made() {
         ("5", &["--consistency", "ppl", "a", "b", "c"], "partial parity log"),
     ] {
         let flags = ["--level", level];
-        let told = world.refused(&[&start[..], &flags, more].concat(), 2, "PPT-2002");
-        assert!(told.contains(why), "{told}");
+        let report = world.refused(&[&start[..], &flags, more].concat(), 2, "PPT-2002");
+        assert!(report.contains(why), "{report}");
         assert!(!world.path("a").exists());
     }
     let members = world.create("0", 2, &[]);
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
-    let told = world.refused(
+    let report = world.refused(
         &[&["assemble", "tank", "--checksums", "on"], &names[..]].concat(),
         3,
         "PPT-3005",
     );
-    assert!(told.contains("levels with redundancy"), "{told}");
+    assert!(report.contains("levels with redundancy"), "{report}");
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn the_life_of_a_member_by_all_its_names() {
     // A former member can return: by re-add, or as a new member.
     world.order(&["re-add", "tank", "m2"]);
     world.order(&["add", "tank", "m1"]);
-    let array = world.settle();
+    let array = world.wait_until_idle();
     assert_eq!((&array["state"], &array["redundancy_left"]), (&"healthy".into(), &2.into()));
     assert_eq!(server.terminate(), 0);
 }
@@ -51,19 +51,19 @@ fn a_spare_takes_over_and_a_replacement_never_reduces_redundancy() {
     std::fs::write(world.path("data"), &expected).unwrap();
     world.nbdcopy("data", &world.uri());
     world.order(&["fail", "tank", "0"]);
-    let array = world.settle();
+    let array = world.wait_until_idle();
     assert_eq!(array["slots"][0]["member"]["name"], "s0", "{array}");
     world.order_refused(&["replace", "tank", "1"], 3, "PPT-3006");
     world.file("new", 16 << 20);
     let changed = world.order(&["replace", "tank", "1", "new"]);
     assert_eq!(changed["array"]["redundancy_left"], 1, "{changed}");
-    let array = world.settle();
+    let array = world.wait_until_idle();
     assert!(array["slots"][1]["member"]["name"].as_str().unwrap().ends_with("/new"), "{array}");
     let mut found = world.content();
     found.truncate(expected.len());
     assert!(found == expected);
     world.order(&["scrub", "tank"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 0);
     world.file("small", 4 << 20);
     world.order_refused(&["add", "tank", "small"], 3, "PPT-3006");
     expected.clear();
@@ -87,7 +87,7 @@ fn a_scrub_finds_what_is_wrong_says_where_and_repairs_it() {
 
     let server = world.serve_members(&members);
     world.order(&["scrub", "tank", "check"]);
-    let array = world.settle();
+    let array = world.wait_until_idle();
     let scrub = &array["last_scrub"];
     assert_eq!((&scrub["mismatches"], &scrub["repaired_bytes"]), (&1.into(), &0.into()), "{scrub}");
     assert_eq!(scrub["findings"][0]["slot"], 2, "{scrub}");
@@ -96,9 +96,9 @@ fn a_scrub_finds_what_is_wrong_says_where_and_repairs_it() {
     assert_eq!(array["problems"][0]["id"], "PPT-8005");
     assert_eq!(world.run(&["health", "tank", "--control", "control.sock"]).code, 1);
     world.order(&["scrub", "tank", "repair"]);
-    assert!(world.settle()["last_scrub"]["repaired_bytes"].as_u64().unwrap() > 0);
+    assert!(world.wait_until_idle()["last_scrub"]["repaired_bytes"].as_u64().unwrap() > 0);
     world.order(&["scrub", "tank", "check"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 0);
     let mut found = world.content();
     found.truncate(data.len());
     assert!(found == data);
@@ -176,7 +176,7 @@ fn a_slow_rebuild_is_shown_waited_for_in_vain_and_hurried() {
     let when = world.order(&["when", "tank"]);
     assert_eq!(when["job"]["kind"], "rebuild", "{when}");
     world.order(&["speed", "tank", "--speed-max", "off"]);
-    let array = world.settle();
+    let array = world.wait_until_idle();
     assert_eq!(array["state"], "healthy", "{array}");
     assert!(array["speed"]["max"].is_null());
     assert_eq!(server.terminate(), 0);
@@ -246,18 +246,18 @@ fn orders_during_a_rebuild_twice_and_in_the_wrong_state() {
     let status = world.order(&["status", "tank"]);
     assert_eq!(status["job"]["kind"], "rebuild", "{status}");
     world.order(&["speed", "tank", "--speed-max", "off"]);
-    let array = world.settle();
+    let array = world.wait_until_idle();
     assert_eq!((&array["state"], &array["redundancy_left"]), (&"healthy".into(), &2.into()));
     assert!(world.content()[..data.len()] == data);
     world.order(&["scrub", "tank"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 0);
     world.order(&["stop", "tank"]);
     assert_eq!(server.wait(), 0);
     world.order_refused(&["stop", "tank"], 4, "PPT-4001");
 }
 
 /// Sends these bytes to the socket and returns the answer.
-fn talk(world: &World, bytes: &[u8]) -> String {
+fn send_request(world: &World, bytes: &[u8]) -> String {
     let mut stream = UnixStream::connect(world.path("control.sock")).unwrap();
     stream.write_all(bytes).unwrap();
     stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -285,12 +285,12 @@ fn nonsense_on_the_control_socket_is_answered_and_harms_nobody() {
         ("GET /v1/arrays HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", "501"),
         ("\u{0}\u{1}\u{2}\r\n\r\n", "400"),
     ] {
-        let answer = talk(&world, request.as_bytes());
+        let answer = send_request(&world, request.as_bytes());
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{request:?}: {answer:?}");
     }
-    assert_eq!(talk(&world, b"GET /v1/arr"), "", "half a request");
+    assert_eq!(send_request(&world, b"GET /v1/arr"), "", "half a request");
     let long = format!("GET /{} HTTP/1.1\r\n\r\n", "x".repeat(20_000));
-    assert!(talk(&world, long.as_bytes()).starts_with("HTTP/1.1 431 "));
+    assert!(send_request(&world, long.as_bytes()).starts_with("HTTP/1.1 431 "));
     let _silent = UnixStream::connect(world.path("control.sock")).unwrap();
     assert_eq!(world.order(&["status", "tank"])["state"], "healthy");
     assert_eq!(server.terminate(), 0);
@@ -317,7 +317,7 @@ fn a_disk_is_looked_for_where_the_user_is() {
     for verb in ["add", "re-add"] {
         let head = format!("POST /v1/arrays/tank/{verb} HTTP/1.1\r\nHost: parapet\r\n");
         let head = format!("{head}Content-Length: {}\r\n\r\n", order.len());
-        let answer = talk(&world, &[head.as_bytes(), order].concat());
+        let answer = send_request(&world, &[head.as_bytes(), order].concat());
         assert!(answer.contains("PPT-5003"), "{verb}: {answer}");
     }
     assert!(std::fs::read(&backup).unwrap() == before, "nobody has written to it");
@@ -453,13 +453,13 @@ fn limits_are_shown_and_must_make_sense_and_a_job_begins_once() {
 
     world.order(&["speed", "tank", "--speed-max", "off"]);
     assert!(world.order(&["status", "tank"])["job"]["seconds_left"].is_null(), "too early to tell");
-    let array = world.settle();
+    let array = world.wait_until_idle();
     let last = &array["last_rebuild"];
     assert_eq!(last["replace"], false, "{array}");
     assert!(last["seconds"].as_f64().unwrap() > 0.0, "{array}");
-    let told = world.ok(&["status", "tank", &control, "-v"]);
+    let text = world.ok(&["status", "tank", &control, "-v"]);
     for word in ["last rebuild", "speed", "MB)", "WRITTEN"] {
-        assert!(told.contains(word), "{word}: {told}");
+        assert!(text.contains(word), "{word}: {text}");
     }
     assert!(world.ok(&["status", "tank", &control, "--si"]).contains("MB"));
     assert_eq!(server.terminate(), 0);
@@ -473,9 +473,9 @@ fn a_repair_that_is_a_guess_is_called_one() {
         let world = World::new();
         let members = world.create(level, members, &[]);
         let server = world.serve_members(&members);
-        let told = world.order(&["scrub", "tank", "repair"])["message"].to_string();
-        assert_eq!(told.contains("is a guess"), guess, "{level}: {told}");
-        world.settle();
+        let text = world.order(&["scrub", "tank", "repair"])["message"].to_string();
+        assert_eq!(text.contains("is a guess"), guess, "{level}: {text}");
+        world.wait_until_idle();
         assert_eq!(server.terminate(), 0);
     }
 }
@@ -487,15 +487,15 @@ fn advice_fits_the_situation() {
     let server = world.serve_members(&members);
     let action = |status: &serde_json::Value| status["problems"][0]["action"].to_string();
     world.order(&["fail", "tank", "1"]);
-    let told = action(&world.order(&["status", "tank"]));
-    assert!(told.contains("parapet re-add tank m1 "), "{told}");
+    let text = action(&world.order(&["status", "tank"]));
+    assert!(text.contains("parapet re-add tank m1 "), "{text}");
     world.order(&["remove", "tank", "m1"]);
-    let told = action(&world.order(&["status", "tank"]));
-    assert!(told.contains("parapet add tank DISK") && !told.contains("re-add"), "{told}");
+    let text = action(&world.order(&["status", "tank"]));
+    assert!(text.contains("parapet add tank DISK") && !text.contains("re-add"), "{text}");
     assert_eq!(server.terminate(), 0);
     let report = world.json(&["assemble", "tank", "m0", "m2", "m3"]);
-    let told = action(&report["array"]);
-    assert!(told.contains("parapet serve tank"), "{told}");
+    let text = action(&report["array"]);
+    assert!(text.contains("parapet serve tank"), "{text}");
 }
 
 #[test]
@@ -528,8 +528,8 @@ fn a_server_that_stands_still_is_critical_soon_and_delays_no_other() {
     world.ok(&start);
     let well = world.start(&["serve", "well", "w0", "w1", "--json"]);
     // With several arrays, `status` shows all.
-    let told = world.ok(&["status"]);
-    assert!(told.contains("array  tank") && told.contains("array  well"), "{told}");
+    let text = world.ok(&["status"]);
+    assert!(text.contains("array  tank") && text.contains("array  well"), "{text}");
     assert_eq!(world.json(&["status"])["arrays"].as_array().unwrap().len(), 2);
     stuck.signal("STOP");
     for words in [&["health", "--timeout", "1"][..], &["health", "tank", "--timeout", "1"]] {

@@ -30,10 +30,10 @@ fn what_was_flushed_before_the_server_was_killed_is_there() {
         server = world.serve_members(&members);
         assert!(world.content()[..flushed.len()] == flushed, "round {round}");
     }
-    let array = world.settle();
+    let array = world.wait_until_idle();
     assert_eq!(array["state"], "healthy");
     world.order(&["scrub", "tank"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0, "{}", world.log());
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 0, "{}", world.log());
     assert_eq!(server.terminate(), 0);
 }
 
@@ -131,7 +131,7 @@ fn an_impatient_end_without_standard_error_is_in_order() {
     let world = World::new();
     let members = world.create("1", 2, &[]);
     let server = world.serve_under(&["sh", "-c", "exec \"$@\" 2>/dev/full", "sh"], &members);
-    let _client = greedy(&world);
+    let _client = unread_client(&world);
     server.signal("TERM");
     until(|| !world.path("nbd.sock").exists());
     server.signal("TERM");
@@ -143,7 +143,7 @@ fn a_client_that_does_not_take_its_answers_delays_the_end_and_is_told_of() {
     let world = World::new();
     let members = world.create("1", 2, &[]);
     let server = world.serve_members(&members);
-    let _client = greedy(&world);
+    let _client = unread_client(&world);
     server.signal("TERM");
     until(|| world.log().contains("asked to stop"));
     server.signal("TERM");
@@ -154,7 +154,7 @@ fn a_client_that_does_not_take_its_answers_delays_the_end_and_is_told_of() {
 }
 
 /// A client that requests 8 MiB and does not read them.
-fn greedy(world: &World) -> std::os::unix::net::UnixStream {
+fn unread_client(world: &World) -> std::os::unix::net::UnixStream {
     use std::io::{Read, Write};
     let mut client = std::os::unix::net::UnixStream::connect(world.path("nbd.sock")).unwrap();
     client.write_all(b"\0\0\0\x03IHAVEOPT\0\0\0\x01\0\0\0\x04tank").unwrap();

@@ -11,7 +11,7 @@ fn a_failed_member_whose_slot_was_taken_becomes_a_spare() {
     let server = world.serve_members(&members);
     world.qemu_io(&["write -P 3 0 8M", "flush"]);
     world.order(&["fail", "tank", "m1"]);
-    world.settle();
+    world.wait_until_idle();
     let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
     assert!(message.contains("its slot 1 is held by s0"), "{message}");
     assert!(message.contains("parapet add tank m1"), "{message}");
@@ -21,7 +21,7 @@ fn a_failed_member_whose_slot_was_taken_becomes_a_spare() {
     assert!(array["faulty"].as_array().unwrap().is_empty(), "{array}");
     // It works like any other spare.
     world.order(&["fail", "tank", "0"]);
-    let array = world.settle();
+    let array = world.wait_until_idle();
     assert_eq!(array["slots"][0]["member"]["name"], m1, "{array}");
     world.order(&["fail", "tank", "2"]);
     world.order(&["fail", "tank", "3"]);
@@ -29,7 +29,7 @@ fn a_failed_member_whose_slot_was_taken_becomes_a_spare() {
     // In a missing slot it is rebuilt in full.
     world.order(&["add", "tank", "m0"]);
     world.order(&["add", "tank", "m2"]);
-    assert_eq!(world.settle()["state"], "healthy", "{}", world.log());
+    assert_eq!(world.wait_until_idle()["state"], "healthy", "{}", world.log());
     assert_eq!(server.terminate(), 0);
 }
 
@@ -41,11 +41,11 @@ fn a_former_member_needs_no_leave_to_be_overwritten() {
     members.push("s0".into());
     let server = world.serve_members(&members);
     world.order(&["fail", "tank", "m1"]);
-    world.settle();
+    world.wait_until_idle();
     world.order(&["remove", "tank", "m1"]);
     world.order(&["add", "tank", "m1"]);
     world.order(&["fail", "tank", "m0"]);
-    world.settle();
+    world.wait_until_idle();
     assert_eq!(server.terminate(), 0);
     let names = ["tank", "m2", "s0", "m1"];
     let server = world.serve(&names);
@@ -75,7 +75,7 @@ fn a_member_with_a_history_of_its_own_is_overwritten_only_by_name() {
     world.order_refused(&["add", "tank", "m1"], 3, "PPT-3001");
     assert!(std::fs::read(world.path("m1")).unwrap() == before);
     world.order(&["add", "tank", "m1", "--overwrite-signature=linux_raid_member@0x1000"]);
-    assert_eq!(world.settle()["state"], "healthy");
+    assert_eq!(world.wait_until_idle()["state"], "healthy");
     assert_eq!(server.terminate(), 0);
 }
 

@@ -130,9 +130,9 @@ fn lost_with_the_crash(level: &str, count: usize, losses: &[&[usize]], more: &[&
     // With all members, a scrub must find nothing to repair.
     let server = world.serve_members(&members);
     flushed_is_there(&world, &flushed, "complete");
-    assert_eq!(world.settle()["unsynced_bytes"], 0);
+    assert_eq!(world.wait_until_idle()["unsynced_bytes"], 0);
     world.order(&["scrub", "tank", "check"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 0);
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
 
@@ -195,9 +195,9 @@ fn assemble_settles_from_the_log_and_says_so_and_redundancy_is_there_meanwhile()
         let found = examined(&world, "m0");
         assert_eq!((&found["clean"], &found["log"]["records"]), (&true.into(), &0.into()));
     });
-    let told = world.json(&["assemble", "tank", "m0", "m1", "m2"]);
-    assert!(told["array"]["replay"]["rows"].as_u64().unwrap() > 0, "{told}");
-    assert_eq!(told["array"]["unsynced_bytes"], 0, "{told}");
+    let report = world.json(&["assemble", "tank", "m0", "m1", "m2"]);
+    assert!(report["array"]["replay"]["rows"].as_u64().unwrap() > 0, "{report}");
+    assert_eq!(report["array"]["unsynced_bytes"], 0, "{report}");
 }
 
 #[test]
@@ -253,9 +253,9 @@ fn useless(world: &World, members: &[String], flushed: &[u8], why: &str) {
     assert!(health.out.contains(why), "{health:?}");
     flushed_is_there(world, flushed, "complete");
     world.order(&["speed", "tank", "--speed-max", "off"]);
-    world.settle();
+    world.wait_until_idle();
     world.order(&["scrub", "tank", "check"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 0);
     // From the next start on, the log is usable again.
     kill_in_mid_write(world, server, members);
     let server = world.serve(&["tank", "m1", "m2", "--degraded"]);

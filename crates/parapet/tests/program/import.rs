@@ -93,17 +93,20 @@ fn a_dead_machines_arrays_are_read_from_partitions_in_images() {
 fn what_is_no_member_and_what_is_missing_is_told() {
     let world = World::new();
     let (_, data) = nas(&world, &GPT);
-    let told = world.run(&["examine", "disk1.img"]).out;
-    assert!(told.contains("parapet import finds arrays in partitions"), "{told}");
-    let told = world.refused(&["import", "disk1.img", "--array", "tank"], 3, "PPT-3007");
-    assert!(told.contains("1 of 3 members"), "{told}");
+    let report = world.run(&["examine", "disk1.img"]).out;
+    assert!(report.contains("parapet import finds arrays in partitions"), "{report}");
+    let report = world.refused(&["import", "disk1.img", "--array", "tank"], 3, "PPT-3007");
+    assert!(report.contains("1 of 3 members"), "{report}");
     world.refused(&["import", "disk1.img", "--array", "tan"], 5, "PPT-5001");
-    let told = world.refused(&["import", "data"], 5, "PPT-5001");
-    assert!(told.contains("data: nothing known") && told.contains("parapet recover"), "{told}");
+    let report = world.refused(&["import", "data"], 5, "PPT-5001");
+    assert!(
+        report.contains("data: nothing known") && report.contains("parapet recover"),
+        "{report}"
+    );
     world.refused(&["import", "disk1.img", "disk1.img"], 3, "PPT-3004");
     world.tool("qemu-utils", &["qemu-img", "create", "-f", "qcow2", "wrapped", "1M"]);
-    let told = world.refused(&["import", "wrapped"], 1, "PPT-1002");
-    assert!(told.contains("qemu-img convert"), "{told}");
+    let report = world.refused(&["import", "wrapped"], 1, "PPT-1002");
+    assert!(report.contains("qemu-img convert"), "{report}");
     // The backup table at the end of the disk is enough.
     for image in ["disk0.img", "disk1.img"] {
         let file = std::fs::File::options().write(true).open(world.path(image)).unwrap();

@@ -91,8 +91,8 @@ fn copies_of_what_was_overwritten_are_listed() {
     assert_eq!(copies[0]["folder"], made["undo"], "{copies}");
     // `undestroy` finds the copies of `create` by the array's name, too, and prints how to restore
     // them.
-    let told = world.refused(&["undestroy", "tank", "--yes"], 5, "PPT-5001");
-    assert!(told.contains(&format!("{}/undo.json", made["undo"].as_str().unwrap())), "{told}");
+    let report = world.refused(&["undestroy", "tank", "--yes"], 5, "PPT-5001");
+    assert!(report.contains(&format!("{}/undo.json", made["undo"].as_str().unwrap())), "{report}");
     world.ok(&["destroy", "tank", "--yes", "a", "b"]);
     let copies = world.json(&["undestroy"])["copies"].clone();
     assert_eq!((&copies[1]["verb"], &copies[1]["undestroy"]), (&"destroy".into(), &true.into()));
@@ -324,8 +324,8 @@ fn what_was_destroyed_comes_back_while_nobody_has_used_its_disks() {
     let mut bytes = std::fs::read(world.path("m1")).unwrap();
     bytes[4096] = 1;
     std::fs::write(world.path("m1"), &bytes).unwrap();
-    let told = world.refused(&["undestroy", &folder, "--yes"], 3, "PPT-3001");
-    assert!(told.contains("m1 has been used since"), "{told}");
+    let report = world.refused(&["undestroy", &folder, "--yes"], 3, "PPT-3001");
+    assert!(report.contains("m1 has been used since"), "{report}");
     assert!(std::fs::read(world.path("m1")).unwrap() == bytes);
 }
 
@@ -334,7 +334,7 @@ fn destroyed(world: &World, level: &str, more: &[&str]) {
     let members = world.create(level, 2, more);
     let server = world.serve_members(&members);
     world.qemu_io(&["write -P 0x5a 0 4M", "flush"]);
-    world.settle();
+    world.wait_until_idle();
     assert_eq!(server.terminate(), 0);
     world.ok(&["destroy", "tank", "m0", "m1", "--yes"]);
 }
@@ -352,17 +352,20 @@ fn what_was_destroyed_is_not_put_on_a_disk_that_came_in_its_place() {
         };
         swap();
         let before = ["m0", "m1"].map(|name| std::fs::read(world.path(name)).unwrap());
-        let told = world.refused(&undestroy, 3, "PPT-3005");
+        let report = world.refused(&undestroy, 3, "PPT-3005");
         let m1 = world.path("m1").display().to_string();
-        let found = told.contains(&format!("is another disk now: what was there is at {m1}"));
-        assert!(if more.is_empty() { found } else { told.contains("m0 may be another") }, "{told}");
+        let found = report.contains(&format!("is another disk now: what was there is at {m1}"));
+        assert!(
+            if more.is_empty() { found } else { report.contains("m0 may be another") },
+            "{report}"
+        );
         let after = ["m0", "m1"].map(|name| std::fs::read(world.path(name)).unwrap());
         assert!(before == after, "nothing is written");
         swap();
         std::fs::rename(world.path("m1"), world.path("x")).unwrap();
         world.file("m1", 16 << 20);
-        let told = world.refused(&undestroy, 3, "PPT-3005");
-        assert!(told.contains("m1 does not hold what was destroyed there"), "{told}");
+        let report = world.refused(&undestroy, 3, "PPT-3005");
+        assert!(report.contains("m1 does not hold what was destroyed there"), "{report}");
         assert!(std::fs::read(world.path("m1")).unwrap().iter().all(|&byte| byte == 0));
         std::fs::rename(world.path("x"), world.path("m1")).unwrap();
         world.ok(&undestroy);
@@ -379,13 +382,13 @@ fn copies_that_do_not_tell_their_disks_apart_are_not_put_back() {
     let mut manifest: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
     manifest.as_object_mut().unwrap().remove("disks").unwrap();
     std::fs::write(&path, manifest.to_string()).unwrap();
-    let told = world.refused(&["undestroy", "tank", "--yes"], 3, "PPT-3006");
-    assert!(told.contains("undo.json"), "{told}");
+    let report = world.refused(&["undestroy", "tank", "--yes"], 3, "PPT-3006");
+    assert!(report.contains("undo.json"), "{report}");
 }
 
 /// Creates an array whose member `c` cannot be written at its end, as on a full file system. A
 /// limit of 32 MiB on file sizes causes the failure.
-fn made_in_vain(world: &World) -> crate::world::Ran {
+fn create_on_full_disk(world: &World) -> crate::world::Ran {
     let program = env!("CARGO_BIN_EXE_parapet");
     let line = format!(
         "export PARAPET_STATE=$PWD/state PARAPET_RUNTIME=$PWD/run; trap '' XFSZ; ulimit -f 65536; \
@@ -402,7 +405,7 @@ fn what_was_on_the_disks_is_back_after_a_failure() {
     let swap = swap(&world, "a");
     let data = std::fs::read(world.pattern("b", 16 << 20)).unwrap();
     world.file("c", 64 << 20);
-    let ran = made_in_vain(&world);
+    let ran = create_on_full_disk(&world);
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(ran.err.contains("there is no array"), "{ran:?}");
     assert!(ran.err.contains("the previous content is back on a, b, c"), "{ran:?}");
@@ -411,7 +414,7 @@ fn what_was_on_the_disks_is_back_after_a_failure() {
     assert!(std::fs::read(world.path("c")).unwrap().iter().all(|&byte| byte == 0));
     // If a copy cannot be restored, the error gives its location.
     std::fs::write(world.path("c"), crate::world::pattern(64 << 20, 3)).unwrap();
-    let ran = made_in_vain(&world);
+    let ran = create_on_full_disk(&world);
     assert_eq!(ran.code, 1, "{ran:?}");
     assert!(
         ran.err.contains("is back on a, b; the previous content could not be restored"),

@@ -120,9 +120,9 @@ fn fail_and_rebuild(world: &World, case: &Case, expected: &mut [u8]) {
     }
     clients(world, expected, 0x55, "during a quick rebuild");
     for array in case.arrays() {
-        assert_eq!(settled(world, array)["state"], "healthy");
+        assert_eq!(wait_until_healthy(world, array)["state"], "healthy");
         world.order(&["scrub", array, "check"]);
-        let status = settled(world, array);
+        let status = wait_until_healthy(world, array);
         assert_eq!(status["last_scrub"]["mismatches"], 0, "{status}");
         assert_eq!(status["last_scrub"]["complete"], true, "{status}");
     }
@@ -130,7 +130,7 @@ fn fail_and_rebuild(world: &World, case: &Case, expected: &mut [u8]) {
 }
 
 /// Returns the array once it is healthy and no job runs.
-fn settled(world: &World, array: &str) -> serde_json::Value {
+fn wait_until_healthy(world: &World, array: &str) -> serde_json::Value {
     world.order(&["wait", array, "--for", "whole", "--timeout", "60", "--quiet"]);
     world.order(&["wait", array, "--timeout", "60", "--quiet"])["array"].clone()
 }

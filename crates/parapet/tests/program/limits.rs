@@ -139,8 +139,8 @@ fn threads() {
         assert_eq!(server.terminate(), 0, "{threads} threads: {}", world.log());
     }
     let many = (MAX_THREADS + 1).to_string();
-    let told = world.run(&[&["serve", "tank", "--threads", &many], &names[..]].concat());
-    assert!(told.code == 2 && told.err.contains("257 is not in 1..=256"), "{told:?}");
+    let ran = world.run(&[&["serve", "tank", "--threads", &many], &names[..]].concat());
+    assert!(ran.code == 2 && ran.err.contains("257 is not in 1..=256"), "{ran:?}");
 }
 
 #[test]
@@ -157,8 +157,8 @@ fn names() {
         let examined = world.json(&["examine", &member]);
         assert_eq!(examined["disks"][0]["superblocks"][0]["array_name"], name.as_str());
     }
-    let told = create(&"n".repeat(md::NAME_BYTES + 1), "late");
-    assert!(told.code == 2 && told.err.contains("a name has 1 to 32 characters"), "{told:?}");
+    let ran = create(&"n".repeat(md::NAME_BYTES + 1), "late");
+    assert!(ran.code == 2 && ran.err.contains("a name has 1 to 32 characters"), "{ran:?}");
     assert!(!world.path("late").exists(), "nothing is made");
 }
 
@@ -167,16 +167,16 @@ fn export_names() {
     let world = World::new();
     let members = world.create("0", 2, &[]);
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
-    let told = |bytes: usize| {
+    let ran = |bytes: usize| {
         let name = "n".repeat(bytes);
         let server = ["serve", "other", "--export-name", &name];
         world.run(&[&server[..], &names].concat())
     };
     // These values are valid, and no array has this name.
     for bytes in [MAX_STRING_BYTES - 1, MAX_STRING_BYTES] {
-        let told = told(bytes);
-        assert!(told.code == 5 && told.err.contains("called other"), "{bytes} bytes: {told:?}");
+        let ran = ran(bytes);
+        assert!(ran.code == 5 && ran.err.contains("called other"), "{bytes} bytes: {ran:?}");
     }
-    let told = told(MAX_STRING_BYTES + 1);
-    assert!(told.code == 2 && told.err.contains("at most 4096"), "{}", told.err);
+    let ran = ran(MAX_STRING_BYTES + 1);
+    assert!(ran.code == 2 && ran.err.contains("at most 4096"), "{}", ran.err);
 }

@@ -45,31 +45,31 @@ fn number(text: &str) -> u64 {
 /// Compares every field that both programs show; returns Parapet's.
 fn agree(world: &World, member: &str) -> Value {
     let (theirs, ours) = (theirs(world, member), ours(world, member));
-    let told = |label: &str| {
+    let value_of = |label: &str| {
         theirs.get(label).unwrap_or_else(|| panic!("no {label} in {theirs:?}")).clone()
     };
     let text = |field: &str| ours[field].as_str().unwrap_or_else(|| panic!("{field}: {ours}"));
     let count = |field: &str| ours[field].as_u64().unwrap_or_else(|| panic!("{field}: {ours}"));
-    let sectors = |label: &str| number(&told(label)) * 512;
-    assert_eq!(format!("md {}", told("Version")), text("version"));
-    assert_eq!(told("Array UUID"), text("array_uuid"));
-    assert_eq!(told("Device UUID"), text("member_uuid"));
-    assert_eq!(told("Name"), text("array_name"));
-    assert_eq!(date(&told("Creation Time")), text("created"));
-    assert_eq!(date(&told("Update Time")), text("updated"));
-    assert_eq!(told("Raid Level"), text("level"));
-    assert_eq!(told("Raid Devices"), count("slots").to_string());
-    assert_eq!(told("Events"), count("events").to_string());
+    let sectors = |label: &str| number(&value_of(label)) * 512;
+    assert_eq!(format!("md {}", value_of("Version")), text("version"));
+    assert_eq!(value_of("Array UUID"), text("array_uuid"));
+    assert_eq!(value_of("Device UUID"), text("member_uuid"));
+    assert_eq!(value_of("Name"), text("array_name"));
+    assert_eq!(date(&value_of("Creation Time")), text("created"));
+    assert_eq!(date(&value_of("Update Time")), text("updated"));
+    assert_eq!(value_of("Raid Level"), text("level"));
+    assert_eq!(value_of("Raid Devices"), count("slots").to_string());
+    assert_eq!(value_of("Events"), count("events").to_string());
     assert_eq!(sectors("Avail Dev Size"), count("data_bytes"));
     let offset = theirs.get("Data Offset").map_or(0, |text| number(text) * 512);
     assert_eq!(offset, count("data_offset"));
     assert_eq!(sectors("Super Offset"), count("offset"));
-    assert!(told("Checksum").ends_with("- correct"), "{theirs:?}");
-    let clean = told("State") == "clean";
+    assert!(value_of("Checksum").ends_with("- correct"), "{theirs:?}");
+    let clean = value_of("State") == "clean";
     assert_eq!(ours["clean"], clean, "{theirs:?}");
-    let role = told("Device Role").replace("Active device", "slot");
+    let role = value_of("Device Role").replace("Active device", "slot");
     assert_eq!(role.replace("Replacement device", "slot"), text("role"));
-    let states = told("Array State");
+    let states = value_of("Array State");
     assert_eq!(states.split(' ').next(), Some(text("slot_states")));
     if let Some(theirs) = theirs.get("Layout") {
         assert_eq!(layout(theirs), text("layout"));

@@ -8,7 +8,7 @@ fn health(world: &World) -> Ran {
 }
 
 /// Corrupts a byte of the data on this member.
-fn spoil(world: &World, member: &str, at: usize) {
+fn corrupt(world: &World, member: &str, at: usize) {
     let examined = world.json(&["examine", member]);
     let start = examined["disks"][0]["superblocks"][0]["data_offset"].as_u64().unwrap();
     let mut bytes = std::fs::read(world.path(member)).unwrap();
@@ -27,8 +27,8 @@ fn stop_says_how_the_array_rests() {
         (&[], "all its members are marked clean"),
     ] {
         let server = world.serve(&[&["tank"], &names[..], flags].concat());
-        let told = world.order(&["stop", "tank"])["message"].to_string();
-        assert!(told.contains(said), "{flags:?}: {told}");
+        let report = world.order(&["stop", "tank"])["message"].to_string();
+        assert!(report.contains(said), "{flags:?}: {report}");
         assert_eq!(server.wait(), 0);
     }
 }
@@ -40,12 +40,12 @@ fn health_calls_nobody_for_a_scrub() {
     let server = world.serve_members(&members);
     world.order(&["speed", "tank", "--speed-max", "64K"]);
     world.order(&["scrub", "tank", "check"]);
-    let told = health(&world);
-    assert!(told.code == 0 && told.out.contains("check "), "{told:?}");
+    let report = health(&world);
+    assert!(report.code == 0 && report.out.contains("check "), "{report:?}");
     world.order(&["speed", "tank", "--speed-max", "off"]);
-    world.settle();
-    let told = health(&world);
-    assert!(told.code == 0 && told.out.contains("tank is healthy"), "{told:?}");
+    world.wait_until_idle();
+    let report = health(&world);
+    assert!(report.code == 0 && report.out.contains("tank is healthy"), "{report:?}");
     assert_eq!(server.terminate(), 0);
 }
 
@@ -67,13 +67,13 @@ fn a_most_that_is_less_than_the_least_of_before_lowers_it() {
 fn status_shows_a_few_mismatches_and_counts_the_others() {
     let world = World::new();
     let members = world.create("5", 3, &["--chunk", "16K", "--checksums", "off"]);
-    (0..7).for_each(|index| spoil(&world, "m1", 200_000 * index));
+    (0..7).for_each(|index| corrupt(&world, "m1", 200_000 * index));
     let server = world.serve_members(&members);
     world.order(&["scrub", "tank", "check"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 7);
-    let told = world.ok(&["status", "tank", "--control", "control.sock"]);
-    assert!(told.contains("and 2 more (parapet status --json)"), "{told}");
-    assert!(!told.contains("of its disk"), "which disk is not known: {told}");
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 7);
+    let report = world.ok(&["status", "tank", "--control", "control.sock"]);
+    assert!(report.contains("and 2 more (parapet status --json)"), "{report}");
+    assert!(!report.contains("of its disk"), "which disk is not known: {report}");
     assert_eq!(server.terminate(), 0);
 }
 
@@ -87,8 +87,8 @@ fn status_shows_what_the_write_back_cache_holds() {
     let status = world.order(&["status", "tank"]);
     assert_eq!((&status["cache"], &status["threads"]), (&"writeback".into(), &2.into()));
     assert!(status["cached_bytes"].is_u64(), "{status}");
-    let told = world.ok(&["status", "tank", "-v", "--control", "control.sock"]);
-    assert!(told.contains("writeback, ") && told.contains("threads  2"), "{told}");
+    let report = world.ok(&["status", "tank", "-v", "--control", "control.sock"]);
+    assert!(report.contains("writeback, ") && report.contains("threads  2"), "{report}");
     assert_eq!(server.terminate(), 0);
 }
 
@@ -96,14 +96,14 @@ fn status_shows_what_the_write_back_cache_holds() {
 fn advice_is_what_helps_now() {
     let world = World::new();
     let members = world.create("6", 4, &["--chunk", "16K", "--checksums", "off"]);
-    spoil(&world, "m1", 300_000);
+    corrupt(&world, "m1", 300_000);
     let server = world.serve_members(&members);
     world.order(&["speed", "tank", "--speed-max", "64K"]);
     world.order(&["scrub", "tank"]);
     let message = world.order_refused(&["scrub", "tank"], 3, "PPT-3006");
     assert!(message.contains("parapet scrub tank stop"), "{message}");
     world.order(&["speed", "tank", "--speed-max", "off"]);
-    world.settle();
+    world.wait_until_idle();
     world.order(&["fail", "tank", "3"]);
     let problems = world.order(&["status", "tank"])["problems"].to_string();
     assert!(problems.contains("PPT-8005") && !problems.contains("repair"), "{problems}");
@@ -134,8 +134,8 @@ fn what_stays_unsynced_is_not_waited_for_and_stop_says_so() {
     let server = world.serve(&["tank", "m0", "m1", "m2", "--read-only"]);
     let message = world.order_refused(&vain, 3, "PPT-3006");
     assert!(message.contains("read-only"), "{message}");
-    let told = world.order(&["stop", "tank"])["message"].to_string();
-    assert!(told.contains("read-only"), "{told}");
+    let report = world.order(&["stop", "tank"])["message"].to_string();
+    assert!(report.contains("read-only"), "{report}");
     assert_eq!(server.wait(), 0);
 
     let server = world.serve(&["tank", "m0", "m1", "--force-dirty-degraded"]);
@@ -143,8 +143,8 @@ fn what_stays_unsynced_is_not_waited_for_and_stop_says_so() {
     assert!(message.contains("a member is missing") && message.contains("parapet"), "{message}");
     let problems = world.order(&["status", "tank"])["problems"].to_string();
     assert!(!problems.contains("--for resync"), "{problems}");
-    let told = world.order(&["stop", "tank"])["message"].to_string();
-    assert!(told.contains("are not in sync"), "{told}");
+    let report = world.order(&["stop", "tank"])["message"].to_string();
+    assert!(report.contains("are not in sync"), "{report}");
     assert_eq!(server.wait(), 0);
 
     // With all members present, `wait` starts before the job and ends after it.
@@ -153,8 +153,8 @@ fn what_stays_unsynced_is_not_waited_for_and_stop_says_so() {
     world.order(&["add", "tank", "new"]);
     let array = world.order(&vain)["array"].clone();
     assert_eq!((&array["unsynced_bytes"], &array["state"]), (&0.into(), &"healthy".into()));
-    let told = world.order(&["stop", "tank"])["message"].to_string();
-    assert!(told.contains("all its members are marked clean"), "{told}");
+    let report = world.order(&["stop", "tank"])["message"].to_string();
+    assert!(report.contains("all its members are marked clean"), "{report}");
     assert_eq!(server.wait(), 0);
 }
 
@@ -177,7 +177,7 @@ fn bad_blocks_that_the_others_have_are_made_good_by_a_repair() {
     assert!(problem["action"].as_str().unwrap().contains("scrub tank repair"), "{problem}");
     assert!(health(&world).out.contains("made from the others"), "{:?}", health(&world));
     world.order(&["scrub", "tank", "repair"]);
-    let status = world.settle();
+    let status = world.wait_until_idle();
     assert_eq!(status["problems"], serde_json::json!([]), "{status}");
     assert_eq!(status["slots"][1]["member"]["bad_bytes"], 0, "{status}");
     assert_eq!(server.terminate(), 0);
@@ -189,10 +189,10 @@ fn bad_blocks_that_the_others_have_are_made_good_by_a_repair() {
 fn a_check_says_what_it_repaired_and_on_which_member() {
     let world = World::new();
     let members = world.create("5", 3, &["--chunk", "16K"]);
-    spoil(&world, "m2", 100_000);
+    corrupt(&world, "m2", 100_000);
     let server = world.serve_members(&members);
     world.order(&["scrub", "tank", "check"]);
-    let status = world.settle();
+    let status = world.wait_until_idle();
     let scrub = &status["last_scrub"];
     assert_eq!((&scrub["mismatches"], &scrub["repaired_mismatches"]), (&1.into(), &1.into()));
     assert_eq!(scrub["findings"][0]["repaired"], true, "{scrub}");
@@ -202,18 +202,21 @@ fn a_check_says_what_it_repaired_and_on_which_member() {
         problems.iter().map(|problem| problem["id"].as_str().unwrap().into()).collect()
     };
     assert_eq!(ids(&status), ["PPT-8017"], "{status}");
-    let told = world.ok(&["status", "tank", "--control", "control.sock"]);
-    assert!(told.contains("1 mismatch, repaired (4 KiB rewritten)"), "{told}");
-    assert!(told.contains("0/0/1") && told.contains("0/0/0"), "{told}");
-    let told = health(&world);
-    assert!(told.code == 1 && told.out.contains("slot 2 (m2): 1 block did not match"), "{told:?}");
-    assert!(!told.out.contains("healthy"), "{told:?}");
+    let report = world.ok(&["status", "tank", "--control", "control.sock"]);
+    assert!(report.contains("1 mismatch, repaired (4 KiB rewritten)"), "{report}");
+    assert!(report.contains("0/0/1") && report.contains("0/0/0"), "{report}");
+    let report = health(&world);
+    assert!(
+        report.code == 1 && report.out.contains("slot 2 (m2): 1 block did not match"),
+        "{report:?}"
+    );
+    assert!(!report.out.contains("healthy"), "{report:?}");
     type_advice(&world, &status["problems"][0]);
     let status = world.order(&["status", "tank"]);
     assert_eq!(ids(&status), [""; 0], "{status}");
     assert_eq!(health(&world).code, 0);
     world.order(&["scrub", "tank", "repair"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 0);
     assert_eq!(server.terminate(), 0);
 }
 
@@ -222,15 +225,15 @@ fn a_check_says_what_it_repaired_and_on_which_member() {
 fn a_check_without_checksums_changes_nothing_and_says_so() {
     let world = World::new();
     let members = world.create("5", 3, &["--chunk", "16K", "--checksums", "off"]);
-    spoil(&world, "m2", 100_000);
+    corrupt(&world, "m2", 100_000);
     let server = world.serve_members(&members);
     world.order(&["scrub", "tank", "check"]);
-    let status = world.settle();
+    let status = world.wait_until_idle();
     assert_eq!(status["problems"][0]["id"], "PPT-8005", "{status}");
-    let told = world.ok(&["status", "tank", "--control", "control.sock"]);
-    assert!(told.contains("1 mismatch, none repaired"), "{told}");
+    let report = world.ok(&["status", "tank", "--control", "control.sock"]);
+    assert!(report.contains("1 mismatch, none repaired"), "{report}");
     type_advice(&world, &status["problems"][0]);
-    assert_eq!(world.settle()["problems"], serde_json::json!([]));
+    assert_eq!(world.wait_until_idle()["problems"], serde_json::json!([]));
     assert_eq!(server.terminate(), 0);
 }
 
@@ -264,7 +267,7 @@ fn only_members_whose_slots_are_free_are_named_to_be_brought_back() {
     members.push("s0".into());
     let server = world.serve_members(&members);
     world.order(&["fail", "tank", "0"]);
-    world.settle();
+    world.wait_until_idle();
     for slot in ["1", "3"] {
         world.order(&["fail", "tank", slot]);
     }
@@ -277,15 +280,15 @@ fn only_members_whose_slots_are_free_are_named_to_be_brought_back() {
     assert_eq!(problem["id"], "PPT-8002", "{status}");
     let message = problem["message"].to_string();
     assert!(message.contains("(slot 1)") && !message.contains("(slot 0)"), "{message}");
-    let told = world.ok(&["status", "tank", "--control", "control.sock"]);
-    assert!(told.contains("faulty, was slot 3"), "{told}");
+    let report = world.ok(&["status", "tank", "--control", "control.sock"]);
+    assert!(report.contains("faulty, was slot 3"), "{report}");
     // Follow each advice in turn, until nothing is missing.
     for left in ["PPT-8002", "PPT-8001"] {
         let status = world.settle_idle();
         assert_eq!(status["problems"][0]["id"], left, "{status}");
         type_advice(&world, &status["problems"][0]);
     }
-    assert_eq!(world.settle()["state"], "healthy");
+    assert_eq!(world.wait_until_idle()["state"], "healthy");
     assert_eq!(server.terminate(), 0);
 }
 
@@ -299,8 +302,8 @@ fn a_member_that_was_replaced_is_not_faulty() {
     world.order(&["wait", "tank", "--for", "rebuild", "--timeout", "60", "--quiet"]);
     let status = world.order(&["status", "tank"]);
     assert_eq!(status["faulty"][0]["replaced"], true, "{status}");
-    let told = world.ok(&["status", "tank", "--control", "control.sock"]);
-    assert!(told.contains("replaced, was slot 1") && !told.contains("faulty"), "{told}");
+    let report = world.ok(&["status", "tank", "--control", "control.sock"]);
+    assert!(report.contains("replaced, was slot 1") && !report.contains("faulty"), "{report}");
     assert_eq!(server.terminate(), 0);
 }
 
@@ -310,7 +313,7 @@ fn the_advice_for_a_failed_array_brings_it_back() {
     let world = World::new();
     let members = world.create("5", 3, &[]);
     let server = world.serve_members(&members);
-    world.settle();
+    world.wait_until_idle();
     let cut = |bytes: u64| {
         for member in ["m0", "m1"] {
             let file = std::fs::File::options().write(true).open(world.path(member)).unwrap();
@@ -334,7 +337,7 @@ fn the_advice_for_a_failed_array_brings_it_back() {
     assert_eq!(server.wait(), 0);
     let words: Vec<&str> = serve.split(' ').skip(1).collect();
     let server = world.start(&[&words[..], &["--json"]].concat());
-    assert_eq!(world.settle()["state"], "healthy", "{action}");
+    assert_eq!(world.wait_until_idle()["state"], "healthy", "{action}");
     assert_eq!(server.terminate(), 0);
 }
 
@@ -345,8 +348,8 @@ fn a_wait_that_is_over_says_how_far_the_work_is() {
     let server = world.serve_members(&members);
     world.order(&["speed", "tank", "--speed-max", "64K"]);
     world.order(&["scrub", "tank"]);
-    let told = world.order_refused(&["wait", "tank", "--timeout", "1", "--quiet"], 6, "PPT-6001");
-    assert!(told.contains("gave up after 1 s; check "), "{told}");
+    let report = world.order_refused(&["wait", "tank", "--timeout", "1", "--quiet"], 6, "PPT-6001");
+    assert!(report.contains("gave up after 1 s; check "), "{report}");
     assert_eq!(server.terminate(), 0);
 }
 
@@ -358,15 +361,15 @@ fn a_shape_that_cannot_be_is_told_with_what_can() {
         let members = ["a", "b", "c"];
         world.refused(&[&start[..], words, &members].concat(), 2, "PPT-2002")
     };
-    let told = create(&["--level", "5", "--layout", "bogus"]);
-    assert!(told.contains("raid5 has no layout \"bogus\""), "{told}");
-    assert!(told.contains("left-symmetric, right-symmetric"), "{told}");
-    let told = create(&["--level", "5", "--chunk", "512"]);
-    assert!(told.contains("512 bytes") && told.contains("--chunk 512K"), "{told}");
+    let report = create(&["--level", "5", "--layout", "bogus"]);
+    assert!(report.contains("raid5 has no layout \"bogus\""), "{report}");
+    assert!(report.contains("left-symmetric, right-symmetric"), "{report}");
+    let report = create(&["--level", "5", "--chunk", "512"]);
+    assert!(report.contains("512 bytes") && report.contains("--chunk 512K"), "{report}");
     let large = ["create", "tank", "--new-files", "400M", "--dry-run", "--level", "5"];
-    let told = [&large[..], &["--chunk", "64M", "a", "b", "c"]].concat();
-    let told = world.refused(&told, 2, "PPT-2002");
-    assert!(told.contains("a chunk of 64 MiB is not supported: 4 KiB to 16 MiB"), "{told}");
+    let report = [&large[..], &["--chunk", "64M", "a", "b", "c"]].concat();
+    let report = world.refused(&report, 2, "PPT-2002");
+    assert!(report.contains("a chunk of 64 MiB is not supported: 4 KiB to 16 MiB"), "{report}");
 }
 
 #[test]
@@ -376,9 +379,9 @@ fn a_plan_shows_chunks_as_they_were_asked_for_and_that_there_are_no_checksums() 
         let start = ["create", "tank", "--level", level, "--new-files", "16M", "--dry-run"];
         world.ok(&[&start[..], more, &["a", "b", "c", "d", "e"]].concat())
     };
-    let told = plan("3.5", &["--chunk", "8K"]);
-    assert!(told.contains("order2, chunk 8 KiB"), "{told}");
-    assert!(told.contains("checksums  off"), "{told}");
+    let report = plan("3.5", &["--chunk", "8K"]);
+    assert!(report.contains("order2, chunk 8 KiB"), "{report}");
+    assert!(report.contains("checksums  off"), "{report}");
     assert!(plan("10", &[]).contains("checksums  off"));
     assert!(plan("6", &[]).contains("checksums  on"));
     assert!(!plan("0", &[]).contains("checksums"));
@@ -389,8 +392,8 @@ fn a_rate_without_a_unit_is_asked_about() {
     let world = World::new();
     let members = world.create("1", 2, &[]);
     let server = world.serve_members(&members);
-    let told = world.order_refused(&["speed", "tank", "--speed-max", "20"], 2, "PPT-2001");
-    assert!(told.contains("20 B/s") && told.contains("20M"), "{told}");
+    let report = world.order_refused(&["speed", "tank", "--speed-max", "20"], 2, "PPT-2001");
+    assert!(report.contains("20 B/s") && report.contains("20M"), "{report}");
     // A rate of zero pauses the job.
     world.order(&["speed", "tank", "--speed-max", "0"]);
     assert_eq!(server.terminate(), 0);
@@ -421,9 +424,9 @@ fn a_second_array_of_one_name_is_served_where_the_refusal_says() {
     let create = ["create", "tank", "--level", "1", "--new-files", "16M", "--yes"];
     world.ok(&[&create[..], &second].concat());
     let serve = [&["serve", "tank"], &second[..]].concat();
-    let told = world.refused(&serve, 3, "PPT-3008");
+    let report = world.refused(&serve, 3, "PPT-3008");
     let control = format!("unix:{}", world.path("run/tank-2.sock").display());
-    assert!(told.contains(&format!("--control {control}")), "{told}");
+    assert!(report.contains(&format!("--control {control}")), "{report}");
     let second = world.start(&[&serve[..], &["--control", &control, "--json"]].concat());
     let list = world.json(&["list"]);
     assert_eq!(list["arrays"].as_array().unwrap().len(), 2, "{list}");

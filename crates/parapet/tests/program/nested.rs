@@ -204,7 +204,7 @@ fn an_outer_array_is_as_well_as_those_inside_it() {
         assert!(!plan.contains("any member that fails"), "{plan}");
         let server = world.serve(&["tank", "--scan", "."]);
         if level == "1" {
-            world.settle();
+            world.wait_until_idle();
         }
         let text = world.ok(&["status", "tank", "--control", "control.sock"]);
         assert!(text.contains("healthy") && !text.contains("survives no loss"), "{text}");

@@ -37,13 +37,13 @@ fn what_makes_no_sense_is_refused_before_anything_is_made() {
         ("3.5", &["a", "b", "c"], "ppl", "RAID 5 only"),
     ] {
         let flags = ["--level", level, "--consistency", policy];
-        let told = world.refused(&[&start[..], &flags, members].concat(), 2, "PPT-2002");
-        assert!(told.contains(why), "{told}");
+        let report = world.refused(&[&start[..], &flags, members].concat(), 2, "PPT-2002");
+        assert!(report.contains(why), "{report}");
         assert!(!world.path("a").exists());
     }
     let flags = ["--level", "5", "--consistency", "resync", "--bitmap", "auto", "a", "b", "c"];
-    let told = world.refused(&[&start[..], &flags].concat(), 2, "PPT-2002");
-    assert!(told.contains("policy bitmap") && told.contains("--bitmap"), "{told}");
+    let report = world.refused(&[&start[..], &flags].concat(), 2, "PPT-2002");
+    assert!(report.contains("policy bitmap") && report.contains("--bitmap"), "{report}");
 }
 
 /// Returns the policy in the members' metadata, and whether there is a bitmap.
@@ -88,7 +88,7 @@ fn a_policy_is_changed_at_a_start_and_stays_changed() {
     assert_eq!(world.order(&["status", "tank"])["consistency"], "journal", "it stays");
     world.qemu_io(&["read -P 6 0 4k", "read -P 5 4k 1020k"]);
     world.order(&["scrub", "tank", "check"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 0);
     assert_eq!(server.terminate(), 0);
 }
 
@@ -105,14 +105,14 @@ fn md_s_partial_parity_log_is_one_of_them() {
     let text = world.ok(&["status", "tank", &control(&world)]);
     assert!(text.contains("closed by md's partial parity log"), "{text}");
     world.order(&["scrub", "tank", "check"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 0);
     assert_eq!(server.terminate(), 0);
-    let told = world.refused(
+    let report = world.refused(
         &[&["serve", "tank", "--control", "unix:c.sock", "--threads", "2"], &names[..]].concat(),
         3,
         "PPT-3006",
     );
-    assert!(told.contains("room for 1 threads, not for 2"), "{told}");
+    assert!(report.contains("room for 1 threads, not for 2"), "{report}");
     world.ok(&[&["assemble", "tank", "--consistency", "intent"], &names[..]].concat());
     assert_eq!(on_disk(&world), ("intent".into(), true));
     assert!(!theirs("m1").contains("PPL"), "{}", theirs("m1"));
@@ -132,10 +132,10 @@ fn a_policy_that_the_array_cannot_have_is_refused_at_a_start() {
     let world = World::new();
     world.create("1", 2, &[]);
     let serve = ["serve", "tank", "m0", "m1", "--control", "unix:c.sock", "--consistency"];
-    let told = world.refused(&[&serve[..], &["intent"]].concat(), 3, "PPT-3005");
-    assert!(told.contains("levels with parity"), "{told}");
-    let told = world.refused(&["serve", "--scan", ".", "--consistency", "bitmap"], 2, "PPT-2001");
-    assert!(told.contains("none is named"), "{told}");
+    let report = world.refused(&[&serve[..], &["intent"]].concat(), 3, "PPT-3005");
+    assert!(report.contains("levels with parity"), "{report}");
+    let report = world.refused(&["serve", "--scan", ".", "--consistency", "bitmap"], 2, "PPT-2001");
+    assert!(report.contains("none is named"), "{report}");
     let ran = world.run(&[&serve[..], &["bitmap", "--read-only"]].concat());
     assert_eq!(ran.code, 2, "{ran:?}");
 
@@ -151,8 +151,8 @@ fn a_policy_that_the_array_cannot_have_is_refused_at_a_start() {
         });
     }
     let serve = ["serve", "pond", "--control", "unix:c.sock", "--consistency", "intent"];
-    let told = world.refused(&[&serve[..], &names].concat(), 3, "PPT-3005");
-    assert!(told.contains("no room for the intent log") && told.contains("p0"), "{told}");
+    let report = world.refused(&[&serve[..], &names].concat(), 3, "PPT-3005");
+    assert!(report.contains("no room for the intent log") && report.contains("p0"), "{report}");
 }
 
 #[test]
@@ -207,12 +207,12 @@ fn more_threads_than_the_log_has_room_for_are_refused_with_both_numbers() {
     let members = world.create("5", 3, &["--chunk", "16K"]);
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
     let serve = ["serve", "tank", "--control", "unix:c.sock", "--threads", "64"];
-    let told = world.refused(&[&serve[..], &names].concat(), 3, "PPT-3006");
+    let report = world.refused(&[&serve[..], &names].concat(), 3, "PPT-3006");
     let most: u32 = {
-        let (_, rest) = told.split_once("room for ").unwrap();
+        let (_, rest) = report.split_once("room for ").unwrap();
         rest.split_once(" threads, not for 64").unwrap().0.parse().unwrap()
     };
-    assert!(told.contains("--consistency bitmap"), "{told}");
+    assert!(report.contains("--consistency bitmap"), "{report}");
     let server = world.serve(&[&["tank", "--threads", &most.to_string()], &names[..]].concat());
     world.qemu_io(&["write -P 5 0 1M", "flush", "read -P 5 0 1M"]);
     assert_eq!(server.terminate(), 0, "{}", world.log());

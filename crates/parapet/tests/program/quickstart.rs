@@ -68,16 +68,16 @@ fn the_demonstration_ends_with_its_verification() {
         let log = world.path("shown");
         let mut command = world.command(&again);
         let child = command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
-        let told = || std::fs::read_to_string(&log).unwrap();
-        until(|| told().contains("writing 1") || told().contains("PPT-"));
+        let log_text = || std::fs::read_to_string(&log).unwrap();
+        until(|| log_text().contains("writing 1") || log_text().contains("PPT-"));
         let kill = format!("kill -INT {}", child.id());
         world.tool("dash", &["sh", "-c", &kill]);
         let output = child.wait_with_output().unwrap();
-        (output.status.code(), told())
+        (output.status.code(), log_text())
     };
     for _ in 0..2 {
-        let (code, told) = interrupted();
-        assert!(code == Some(1) && told.contains("run it again to see the rest"), "{told}");
+        let (code, log_text) = interrupted();
+        assert!(code == Some(1) && log_text.contains("run it again to see the rest"), "{log_text}");
     }
     // Store data in it, with another command.
     let server = world.serve(&["quickstart", "--scan", "d"]);
@@ -85,8 +85,8 @@ fn the_demonstration_ends_with_its_verification() {
     world.tool("qemu-utils", &["qemu-io", "-f", "raw", "-c", "write -P 0x77 0 1M", &uri]);
     assert_eq!(server.terminate(), 0);
     assert!(world.path("d/demo").exists());
-    let told = world.refused(&again, 3, "PPT-3002");
-    assert!(told.contains("say --yes"), "{told}");
+    let log_text = world.refused(&again, 3, "PPT-3002");
+    assert!(log_text.contains("say --yes"), "{log_text}");
     let server = world.serve(&["quickstart", "--scan", "d"]);
     let read = ["qemu-io", "-f", "raw", "-c", "read -P 0x77 0 1M", &uri];
     let out = world.tool("qemu-utils", &read);
@@ -125,9 +125,10 @@ fn lines_to_copy_are_quoted_and_count_what_there_is() {
     assert_eq!(world.start(&start).terminate(), 0);
     assert!(world.log().contains("with no spare in"), "{}", world.log());
     std::fs::write(world.path("file"), "").unwrap();
-    let told = world.refused(&["quickstart", "--dir", "file"], 1, "PPT-1002");
-    assert!(told.contains("choose another --dir"), "{told}");
-    let told = world.refused(&["quickstart", "--dir", "d", "--member-size", "1M"], 2, "PPT-2002");
-    assert!(told.contains("--member-size"), "{told}");
+    let log_text = world.refused(&["quickstart", "--dir", "file"], 1, "PPT-1002");
+    assert!(log_text.contains("choose another --dir"), "{log_text}");
+    let log_text =
+        world.refused(&["quickstart", "--dir", "d", "--member-size", "1M"], 2, "PPT-2002");
+    assert!(log_text.contains("--member-size"), "{log_text}");
     assert!(!world.path("d").exists());
 }

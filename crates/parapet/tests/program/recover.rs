@@ -17,7 +17,7 @@ fn filled(world: &World, level: &str, members: usize, more: &[&str]) -> Vec<u8> 
     let capacity = server.ready["arrays"][0]["capacity_bytes"].as_u64().unwrap();
     file_system(world, (capacity, 150_000), &[]);
     world.nbdcopy("image", &world.uri());
-    world.settle();
+    world.wait_until_idle();
     assert_eq!(server.terminate(), 0);
     std::fs::read(world.path("image")).unwrap()
 }
@@ -208,10 +208,10 @@ fn a_guess_that_the_evidence_contradicts_is_never_a_command_to_copy() {
     assert_eq!(write, "parapet recover m4 m0 m5 m3 m1 --members 6 --write");
     // With a forced count of five, no candidate fits.
     let wrong = [&["recover"], &five[..], &["--members", "5"]].concat();
-    let told = world.json(&wrong);
-    assert_eq!(told["guesses"][0]["verdict"], "contradicted", "{told}");
-    assert_eq!(told["guesses"][0]["mdadm"], "", "{told}");
-    assert!(told["hint"].as_str().unwrap().contains("--members 6"), "{told}");
+    let report = world.json(&wrong);
+    assert_eq!(report["guesses"][0]["verdict"], "contradicted", "{report}");
+    assert_eq!(report["guesses"][0]["mdadm"], "", "{report}");
+    assert!(report["hint"].as_str().unwrap().contains("--members 6"), "{report}");
     let text = world.ok(&wrong);
     assert!(text.contains("nothing fits well") && !text.contains("for good"), "{text}");
     assert!(!text.contains("mdadm"), "{text}");
@@ -237,8 +237,8 @@ fn a_disk_is_missing_too() {
         assert!(guess["mdadm"].as_str().unwrap().ends_with("m0 m1 missing m3 m4"), "{guess}");
         // With a known order, the user also names the gap.
         let named = ["--in-order", "m0", "m1", "missing", "m3", "m4"];
-        let told = recover(&world, &named, &[]);
-        assert_eq!((&told["disks"], &told["alike"]), (&guess["disks"], &0.into()), "{told}");
+        let report = recover(&world, &named, &[]);
+        assert_eq!((&report["disks"], &report["alike"]), (&guess["disks"], &0.into()), "{report}");
         let unsaid = ["recover", "--in-order", "m0", "m1", "m3", "m4", "--members", "5"];
         world.refused(&unsaid, 5, "PPT-5001");
         let server = serve(&world, &disks, &["--members", "5"]);
@@ -265,8 +265,8 @@ fn another_array_was_created_over_it() {
     assert!(content(&world)[..kept] == before[..kept]);
     assert_eq!(server.terminate(), 0);
     world.ok(&["recover", "m1", "m0", "m3", "m2", "--write", "--yes"]);
-    let told = world.ok(&["examine", "m0", "m1", "m2", "m3"]);
-    assert!(told.contains("recovered") && !told.contains("oops"), "{told}");
+    let report = world.ok(&["examine", "m0", "m1", "m2", "m3"]);
+    assert!(report.contains("recovered") && !report.contains("oops"), "{report}");
 }
 
 /// Runs the commands in the copies' manifest.
@@ -304,12 +304,12 @@ fn superblocks_are_written_once_that_is_wanted() {
         assert!(bytes(&world, &members) == lost, "{name}: the copies are not what was there");
         assert_eq!(world.json(&yes)["done"], true);
         for (slot, member) in members.iter().enumerate() {
-            let told = world.tool("mdadm", &["mdadm", "--examine", member]);
+            let report = world.tool("mdadm", &["mdadm", "--examine", member]);
             let level = name.split('-').next().unwrap();
             for (what, is) in [("Raid Level", level), ("Layout", layout), ("Chunk Size", chunk)] {
-                assert!(told.contains(&format!("{what} : {is}\n")), "{what} {is}: {told}");
+                assert!(report.contains(&format!("{what} : {is}\n")), "{what} {is}: {report}");
             }
-            assert!(told.contains(&format!("Device Role : Active device {slot}\n")), "{told}");
+            assert!(report.contains(&format!("Device Role : Active device {slot}\n")), "{report}");
         }
         let server = world.serve(&[&["recovered"], &disks[..]].concat());
         world.order(&["scrub", "recovered"]);
@@ -331,12 +331,12 @@ fn several_orders_are_not_chosen_from_by_chance() {
     disks.rotate_left(1);
     assert_ne!(recover(&world, &disks, &[])["alike"], 0);
     let write = ["--write", "--yes"];
-    let told = world.refused(&[&["recover"], &disks[..], &write].concat(), 3, "PPT-3006");
+    let report = world.refused(&[&["recover"], &disks[..], &write].concat(), 3, "PPT-3006");
     // With so little evidence, another layout fits as well.
-    assert!(told.contains("--choose"), "{told}");
+    assert!(report.contains("--choose"), "{report}");
     let chosen = ["recover", "--choose", "1"];
-    let told = world.refused(&[&chosen, &disks[..], &write].concat(), 3, "PPT-3006");
-    assert!(told.contains("--in-order"), "{told}");
+    let report = world.refused(&[&chosen, &disks[..], &write].concat(), 3, "PPT-3006");
+    assert!(report.contains("--in-order"), "{report}");
     disks.rotate_right(1);
     let guess = recover(&world, &disks, &["--in-order"]);
     assert_eq!((&guess["disks"], &guess["alike"]), (&serde_json::json!(members), &0.into()));
@@ -365,14 +365,14 @@ fn what_cannot_be_written_is_refused() {
     let write = ["recover", "m0", "m1", "m2", "--write", "--yes"];
     let usage = world.run(&[&write[..], &["--nbd", "unix:nbd.sock"]].concat());
     assert_eq!(usage.code, 2, "{usage:?}");
-    let told = world.refused(&["recover", "m0", "m1", "m2", "--yes"], 2, "PPT-2001");
-    assert!(told.contains("--write"), "{told}");
+    let report = world.refused(&["recover", "m0", "m1", "m2", "--yes"], 2, "PPT-2001");
+    assert!(report.contains("--write"), "{report}");
     let members = ["m0", "m1", "m2"].map(String::from);
     let lost = bytes(&world, &members);
     // The content of a missing disk cannot be checked.
     let missing = ["recover", "m0", "m1", "--members", "3", "--level", "0", "--write", "--yes"];
-    let told = world.refused(&missing, 3, "PPT-3007");
-    assert!(told.contains("slot 2 of 3 is missing"), "{told}");
+    let report = world.refused(&missing, 3, "PPT-3007");
+    assert!(report.contains("slot 2 of 3 is missing"), "{report}");
     // In an image, at the start of a partition that is found.
     for member in &members {
         let name = format!("{member}.img");
@@ -382,8 +382,8 @@ fn what_cannot_be_written_is_refused() {
         world.tool("fdisk", &["sh", "-c", &table]);
     }
     let images = ["recover", "m0.img", "m1.img", "m2.img", "--write", "--yes"];
-    let told = world.refused(&images, 3, "PPT-3006");
-    assert!(told.contains("m0.img:p1 is a partition") && told.contains("losetup"), "{told}");
+    let report = world.refused(&images, 3, "PPT-3006");
+    assert!(report.contains("m0.img:p1 is a partition") && report.contains("losetup"), "{report}");
     assert!(bytes(&world, &members) == lost, "a byte of a member has changed");
 }
 

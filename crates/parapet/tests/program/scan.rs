@@ -29,7 +29,7 @@ fn begin(world: &World, arguments: &[&str]) -> Child {
 }
 
 /// Returns its first report.
-fn said(child: &mut Child) -> Value {
+fn first_report(child: &mut Child) -> Value {
     let mut line = String::new();
     BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
     serde_json::from_str(&line).unwrap_or_else(|_| panic!("it said {line:?}"))
@@ -50,7 +50,7 @@ fn servers_of_different_arrays_start_at_once_from_one_folder() {
     for round in 0..ROUNDS {
         let mut servers = ["one", "two"].map(|name| begin(&world, &["serve", name, "--scan", "."]));
         for (name, server) in ["one", "two"].iter().zip(&mut servers) {
-            let ready = said(server);
+            let ready = first_report(server);
             assert_eq!(ready["data"]["arrays"][0]["name"], *name, "round {round}: {ready}");
             assert_eq!(ready["data"]["arrays"][0]["state"], "healthy", "round {round}: {ready}");
         }
@@ -69,7 +69,7 @@ fn a_degraded_array_is_searched_for_without_touching_the_others() {
             begin(&world, &["serve", "two", "--scan", "."]),
         ];
         for server in &mut servers {
-            let ready = said(server);
+            let ready = first_report(server);
             assert!(ready["error"].is_null(), "round {round}: {ready}");
         }
         servers.into_iter().for_each(stop);
@@ -78,7 +78,7 @@ fn a_degraded_array_is_searched_for_without_touching_the_others() {
 
 /// Checks that one of two servers starts, and the other one reports the user of the members.
 fn one_wins(mut both: [Child; 2], round: usize) {
-    let answers = [0, 1].map(|index| said(&mut both[index]));
+    let answers = [0, 1].map(|index| first_report(&mut both[index]));
     let winner = usize::from(!answers[0]["error"].is_null());
     assert!(answers[winner]["error"].is_null(), "round {round}: {answers:?}");
     let error = &answers[1 - winner]["error"];
@@ -150,7 +150,7 @@ fn is_root() -> bool {
 }
 
 /// Runs the program as a user without privileges or own files.
-fn as_nobody(world: &World, arguments: &[&str]) -> Ran {
+fn as_other_user(world: &World, arguments: &[&str]) -> Ran {
     let command = world.command(arguments);
     let mut words = vec!["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "env"];
     let settings: Vec<String> = ["PARAPET_STATE", "PARAPET_RUNTIME"]
@@ -172,18 +172,18 @@ fn a_member_that_may_not_be_opened_is_named_with_its_slot_and_the_reason() {
     pair(&world);
     world.tool("coreutils", &["chmod", "0666", "one0", "one1", "one2"]);
     world.tool("coreutils", &["chmod", "0777", "."]);
-    let check = |mode: &str, told: &str| {
+    let check = |mode: &str, text: &str| {
         world.tool("coreutils", &["chmod", mode, "one2"]);
-        let ran = as_nobody(&world, &["serve", "one", "--scan", "."]);
+        let ran = as_other_user(&world, &["serve", "one", "--scan", "."]);
         assert_eq!(ran.code, 3, "{ran:?}");
-        assert!(ran.err.contains(told), "{ran:?}");
+        assert!(ran.err.contains(text), "{ran:?}");
     };
     // A readable member reports its slot; an unreadable one cannot.
     check("0444", "slot 2: ./one2: not permitted: Permission denied");
     check("0400", "not examined: ./one2: not permitted: Permission denied");
     // No member is writable.
     world.tool("coreutils", &["chmod", "0444", "one0", "one1", "one2"]);
-    let ran = as_nobody(&world, &["serve", "one", "--scan", "."]);
+    let ran = as_other_user(&world, &["serve", "one", "--scan", "."]);
     assert!(ran.err.contains("no member can be opened; slot 0: ./one0"), "{ran:?}");
     assert!(ran.err.contains("use an account that may"), "{ran:?}");
 }
@@ -260,14 +260,14 @@ fn a_scan_lists_what_is_not_served() {
     assert_eq!(names, ["pond", "tank"], "{list}");
     assert_eq!(list["resting"][1]["level"], "raid5", "{list}");
     assert_eq!(list["resting"][1]["members"][2]["role"], "slot 2", "{list}");
-    let told = world.ok(&["status", "--scan", "."]);
-    assert!(told.contains("pond        raid1  1/2"), "{told}");
+    let text = world.ok(&["status", "--scan", "."]);
+    assert!(text.contains("pond        raid1  1/2"), "{text}");
     let members: Vec<&str> = members.iter().map(String::as_str).collect();
     let server = world.start(&[&["serve", "tank"], &members[..], &["--json"]].concat());
     let list = world.json(&["list", "--scan", "."]);
     assert_eq!(list["arrays"][0]["name"], "tank", "{list}");
     assert_eq!(list["resting"].as_array().unwrap().len(), 1, "{list}");
-    let told = world.ok(&["status", "--scan", "."]);
-    assert!(told.contains("array  tank") && told.contains("NOT SERVED"), "{told}");
+    let text = world.ok(&["status", "--scan", "."]);
+    assert!(text.contains("array  tank") && text.contains("NOT SERVED"), "{text}");
     assert_eq!(server.terminate(), 0);
 }

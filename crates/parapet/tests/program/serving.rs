@@ -233,7 +233,7 @@ fn members_missing_stale_or_foreign_are_named() {
     assert_eq!(server.ready["arrays"][0]["slots"][2]["state"], "missing", "{}", world.log());
     assert!(world.log().contains("m2 is stale"), "{}", world.log());
     world.order(&["re-add", "tank", "m2"]);
-    assert_eq!(world.settle()["state"], "healthy");
+    assert_eq!(world.wait_until_idle()["state"], "healthy");
     assert_eq!(server.terminate(), 0);
     // The user names members of another array by mistake.
     let ran = world.run(&serve(&["p0", "p1"]));

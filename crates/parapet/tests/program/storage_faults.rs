@@ -94,11 +94,11 @@ fn a_full_file_system_costs_the_member_on_it_and_nothing_else() {
     mount.relieve();
     world.nbdcopy("data", &world.uri());
     world.order(&["re-add", "tank", "small/m0"]);
-    let array = world.settle();
+    let array = world.wait_until_idle();
     assert_eq!(array["state"], "healthy", "{array}");
     assert!(array["problems"].as_array().unwrap().is_empty(), "{array}");
     world.order(&["scrub", "tank"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 0);
     assert!(world.content()[..data.len()] == data);
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
@@ -137,7 +137,7 @@ fn where_all_members_run_out_of_space_writes_fail_and_reads_go_on() {
     let server = world.serve(&[&["tank"], &members[..]].concat());
     precious(&world);
     assert!(world.content()[..data.len()] == data);
-    assert_eq!(world.settle()["state"], "healthy", "{}", world.log());
+    assert_eq!(world.wait_until_idle()["state"], "healthy", "{}", world.log());
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
 
@@ -187,7 +187,7 @@ fn a_file_that_is_deleted_under_load_serves_on_and_is_told_of() {
     // Its bytes are still useful: they compensate the loss of another member.
     world.file("new", 16 << 20);
     world.order(&["replace", "tank", "1", "new"]);
-    let array = world.settle();
+    let array = world.wait_until_idle();
     assert_eq!(array["state"], "healthy");
     assert!(array["problems"].as_array().unwrap().is_empty(), "{array}");
     world.order(&["fail", "tank", "0"]);
@@ -208,7 +208,7 @@ fn a_spare_takes_over_from_a_deleted_file_while_it_still_serves() {
         array["slots"][2]["member"]["name"] == "s0"
     };
     until(|| taken(&world.order(&["status", "tank"])));
-    assert_eq!(world.settle()["state"], "healthy");
+    assert_eq!(world.wait_until_idle()["state"], "healthy");
     world.order(&["fail", "tank", "0"]);
     assert!(world.content()[..data.len()] == data);
     assert_eq!(server.terminate(), 0, "{}", world.log());
@@ -286,9 +286,9 @@ fn after_a_kill_under_load_only_the_dirty_regions_are_resynced() {
     assert!(unsynced <= 9 << 20, "only where the load was: {array}");
     assert!(world.content()[..data.len()] == data, "all that was flushed is there");
     world.order(&["speed", "tank", "--speed-max", "off"]);
-    assert_eq!(world.settle()["unsynced_bytes"], 0);
+    assert_eq!(world.wait_until_idle()["unsynced_bytes"], 0);
     world.order(&["scrub", "tank", "check"]);
-    let scrub = &world.settle()["last_scrub"];
+    let scrub = &world.wait_until_idle()["last_scrub"];
     assert_eq!(scrub["mismatches"], 1, "the spoilt parity, and nothing else: {scrub}");
     assert_eq!(scrub["findings"][0]["member_offset"], (1 << 20), "{scrub}");
     assert_eq!(server.terminate(), 0, "{}", world.log());
@@ -317,7 +317,7 @@ fn a_file_that_was_cut_and_is_long_again_is_rebuilt_in_full() {
     let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
     assert!(message.contains("rebuilt in full"), "{message}");
     world.order(&["add", "tank", "m1", "--overwrite-signature=linux_raid_member@0x1000"]);
-    assert_eq!(world.settle()["state"], "healthy", "{}", world.log());
+    assert_eq!(world.wait_until_idle()["state"], "healthy", "{}", world.log());
     world.order(&["fail", "tank", "0"]);
     assert!(world.content()[..data.len()] == data);
     assert_eq!(server.terminate(), 0, "{}", world.log());

@@ -77,7 +77,7 @@ fn members_are_lost_and_rebuilt_under_load_on_three_threads() {
         }
         copying.join().unwrap();
     });
-    let array = world.settle();
+    let array = world.wait_until_idle();
     assert_eq!(array["state"], "healthy", "{array}");
     assert!(world.content() == data);
     world.fio("0", "150M", 1);
@@ -85,9 +85,9 @@ fn members_are_lost_and_rebuilt_under_load_on_three_threads() {
     world.order(&["fail", "tank", "2"]);
     world.fio("0", "150M", 1);
     world.order(&["re-add", "tank", "m2"]);
-    world.settle();
+    world.wait_until_idle();
     world.order(&["scrub", "tank", "check"]);
-    let array = world.settle();
+    let array = world.wait_until_idle();
     assert_eq!(array["last_scrub"]["mismatches"], 0, "{array}");
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
@@ -127,9 +127,9 @@ fn a_server_of_three_threads_that_is_killed_keeps_what_was_flushed() {
     server.kill();
     let server = serve(&world, &members, "3");
     assert!(world.content()[..data.len()] == data);
-    let array = world.settle();
+    let array = world.wait_until_idle();
     assert_eq!(array["state"], "healthy", "{array}");
     world.order(&["scrub", "tank", "check"]);
-    assert_eq!(world.settle()["last_scrub"]["mismatches"], 0);
+    assert_eq!(world.wait_until_idle()["last_scrub"]["mismatches"], 0);
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }

@@ -66,8 +66,8 @@ fn one_disk_that_cannot_be_looked_at_does_not_hide_the_others() {
     assert_eq!(ran.code, 5, "{ran:?}");
     assert!(ran.out.contains("nothere: there is no such file or device"), "{ran:?}");
     assert!(ran.out.contains("tank"), "{ran:?}");
-    let told = world.refused(&["examine", "nothere"], 5, "PPT-5003");
-    assert!(told.contains("there is no such file"), "{told}");
+    let report = world.refused(&["examine", "nothere"], 5, "PPT-5003");
+    assert!(report.contains("there is no such file"), "{report}");
     let ran = world.run(&["create", "new", "--level", "1", "x", "y"]);
     assert!(ran.err.contains("there is no such file or device"), "{ran:?}");
 }
@@ -99,9 +99,9 @@ fn what_is_lost_with_an_array_is_said_before() {
 fn shapes_that_raid_3_5_has_not_are_refused_in_its_own_words() {
     let world = World::new();
     let plan = ["create", "tank", "--level", "3.5", "--new-files", "16M", "-n"];
-    let told = world.refused(&[&plan[..], &["a", "b", "c", "d"]].concat(), 2, "PPT-2002");
-    assert!(told.contains("3, 5, 9, 17") && told.contains("not 4"), "{told}");
+    let report = world.refused(&[&plan[..], &["a", "b", "c", "d"]].concat(), 2, "PPT-2002");
+    assert!(report.contains("3, 5, 9, 17") && report.contains("not 4"), "{report}");
     let chunk = ["--chunk", "2K", "a", "b", "c"];
-    let told = world.refused(&[&plan[..], &chunk[..]].concat(), 2, "PPT-2002");
-    assert!(told.contains("2 KiB") && told.contains("from 4 KiB"), "{told}");
+    let report = world.refused(&[&plan[..], &chunk[..]].concat(), 2, "PPT-2002");
+    assert!(report.contains("2 KiB") && report.contains("from 4 KiB"), "{report}");
 }

@@ -181,7 +181,7 @@ impl World {
     }
 
     /// Waits until the array is healthy and no job runs.
-    pub fn settle(&self) -> Value {
+    pub fn wait_until_idle(&self) -> Value {
         self.order(&["wait", "tank", "--for", "whole", "--timeout", PATIENCE_S, "--quiet"]);
         self.order(&["wait", "tank", "--timeout", PATIENCE_S, "--quiet"])["array"].clone()
     }

@@ -54,7 +54,7 @@ impl SimDisk {
             let waiting: Vec<u64> = self.flights.borrow().numbers().collect();
             for flight in waiting {
                 // An entry that is on the agenda already comes twice; the second finds nothing.
-                let due = self.clock.now() + self.latency() + self.straggle();
+                let due = self.clock.now() + self.latency() + self.extra_delay();
                 self.clock.schedule(due, self.entry(flight));
             }
         }
@@ -118,7 +118,7 @@ impl SimDisk {
     }
 
     /// Lifts all damage; hung operations are answered.
-    pub fn heal(&self) {
+    pub fn clear_faults(&self) {
         self.set_gone(false);
         self.damage.write_fault.set(None);
         self.damage.flush_fault.set(false);
@@ -133,7 +133,7 @@ impl SimDisk {
     }
 
     /// True if something is wrong that may yet cost the array this member.
-    pub fn is_sick(&self) -> bool {
+    pub fn has_fault(&self) -> bool {
         let damage = &self.damage;
         damage.gone.get()
             || damage.hung.get()
@@ -155,7 +155,7 @@ impl SimDisk {
     }
 
     /// True if its last fault may be unnoticed yet.
-    pub fn is_shaky(&self) -> bool {
+    pub fn may_have_fault(&self) -> bool {
         self.clock.now() < self.damage.shaky_until.get()
     }
 

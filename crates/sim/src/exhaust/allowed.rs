@@ -71,21 +71,21 @@ impl Allowed {
             Step::Acknowledged(origin) => {
                 self.acknowledged |= 1 << origin;
                 if workload[usize::from(origin) - 1].care == Care::Fua {
-                    self.settle(origin, workload);
+                    self.drop_older(origin, workload);
                 }
             }
             Step::Flushing(origin) => self.flushes[usize::from(origin)] = self.acknowledged,
             Step::Flushed(origin) => {
                 let covered = self.flushes[usize::from(origin)];
                 for write in (1..8).filter(|write| covered >> write & 1 == 1) {
-                    self.settle(write, workload);
+                    self.drop_older(write, workload);
                 }
             }
         }
     }
 
     /// A write is durable: nothing older comes back.
-    fn settle(&mut self, origin: Origin, workload: &Workload) {
+    fn drop_older(&mut self, origin: Origin, workload: &Workload) {
         for sector in sectors_of(workload, origin) {
             self.sectors[sector] &= !self.supersedes[usize::from(origin)];
         }

@@ -47,7 +47,7 @@ impl Unit {
     }
 
     /// Puts it on disks.
-    pub(super) fn land(&self, mut put: impl FnMut(usize, u64, &[u8])) {
+    pub(super) fn apply(&self, mut put: impl FnMut(usize, u64, &[u8])) {
         for (sector, bytes) in self.sectors() {
             put(self.disk, sector * SECTOR, bytes);
         }
@@ -148,15 +148,15 @@ impl Moment {
             Event::Landed { op } => {
                 self.answered.insert(*op);
                 if let Some((disk, covered)) = self.flushes.remove(op) {
-                    return self.settle(|unit| unit.disk == disk && covered.contains(&unit.op));
+                    return self.drop_older(|unit| unit.disk == disk && covered.contains(&unit.op));
                 }
-                self.fua.contains(op) && self.settle(|unit| unit.op == *op)
+                self.fua.contains(op) && self.drop_older(|unit| unit.op == *op)
             }
         }
     }
 
     /// The chosen writes become durable: older content of their sectors is gone.
-    fn settle(&mut self, chosen: impl Fn(&Unit) -> bool) -> bool {
+    fn drop_older(&mut self, chosen: impl Fn(&Unit) -> bool) -> bool {
         let mut changed = false;
         let mut at = 0;
         while at < self.pending.len() {

@@ -198,7 +198,7 @@ impl Bench {
         self.stand.rewind();
         self.load(state.durable);
         for unit in &state.landed {
-            unit.land(|disk, at, bytes| self.stand.trays[disk].poke(at, bytes));
+            unit.apply(|disk, at, bytes| self.stand.trays[disk].poke(at, bytes));
         }
         let mut verdict = Verdict::Held;
         let run = || {

@@ -52,7 +52,7 @@ impl Oracle {
             }
             if caches != Caches::Kept {
                 let flushed = self.flushed;
-                candidates.retain(|c| !c.is_buried(flushed) || c.superseded == OPEN);
+                candidates.retain(|c| !c.is_superseded(flushed) || c.superseded == OPEN);
                 candidates.iter_mut().for_each(|candidate| candidate.superseded = OPEN);
             }
             let open = candidates.iter().filter(|candidate| candidate.superseded == OPEN);
@@ -149,15 +149,15 @@ impl Oracle {
 
     /// The power was cut while this sector was being written, and left garbage: this value, or, of
     /// something that is computed from it, any.
-    pub fn garble(&mut self, sector: u64, value: Option<Value>) {
+    pub fn write_garbage(&mut self, sector: u64, value: Option<Value>) {
         let now = self.tick();
         let value = value.map_or(Held::Unknown, Held::Known);
         let new = Candidate { value, ended: now, superseded: OPEN, buried: false, write: now };
         self.at(sector).push(new);
     }
 
-    /// The current candidates of these sectors, for [`Oracle::relapse`]. Where they may be errors,
-    /// any content is possible below.
+    /// The current candidates of these sectors, for [`Oracle::allow_older`]. Where they may be
+    /// errors, any content is possible below.
     pub fn past(&self, sectors: impl Iterator<Item = u64>) -> Past {
         let open = |sector: u64| {
             let candidates = self.of(sector).iter();
@@ -169,7 +169,7 @@ impl Oracle {
     }
 
     /// Sectors may hold old values again although later ones were flushed: their member has lied.
-    pub fn relapse(&mut self, past: &Past) {
+    pub fn allow_older(&mut self, past: &Past) {
         let now = self.tick();
         for &(sector, value) in &past.0 {
             let old = Candidate { value, ended: now, superseded: OPEN, buried: false, write: now };

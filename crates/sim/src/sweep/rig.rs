@@ -226,7 +226,7 @@ impl Rig {
                 return (end, 0);
             }
         };
-        let site = self.stand.struck().map(|(_, site)| site).unwrap_or_default();
+        let site = self.stand.fault_hit().map(|(_, site)| site).unwrap_or_default();
         let wrong = self.judge(fault, running, &mut end);
         end.wrong = wrong.err().map(|wrong| format!("({site}) {wrong}"));
         (end, count)
@@ -329,7 +329,7 @@ impl Rig {
 
     /// Does the level tolerate the loss of the failed disk, with those already lost?
     fn survives(&self, fault: Option<Fault>) -> bool {
-        let Some((struck, _)) = self.stand.struck().filter(|_| fault.is_some()) else {
+        let Some((struck, _)) = self.stand.fault_hit().filter(|_| fault.is_some()) else {
             return true;
         };
         let mut lost = SlotSet::default();
@@ -352,9 +352,9 @@ impl Rig {
         end: &mut End,
     ) -> Outcome<()> {
         let survives = self.survives(fault);
-        let struck = self.stand.struck();
+        let struck = self.stand.fault_hit();
         if let (Some(failed), true) = (&end.failed, survives) {
-            self.excuse(failed)?;
+            self.check_error(failed)?;
         }
         if let Some(running) = running.filter(|_| self.phase != Phase::Stop) {
             let status = running.array.status();
@@ -372,7 +372,7 @@ impl Rig {
     }
 
     /// Is this failure of the phase's work an honest one, though the level has not lost too much?
-    fn excuse(&self, failed: &str) -> Outcome<()> {
+    fn check_error(&self, failed: &str) -> Outcome<()> {
         match self.phase {
             Phase::Create | Phase::Assemble => {
                 let named =

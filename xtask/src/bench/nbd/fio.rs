@@ -63,7 +63,7 @@ impl Seen {
         if load.is_large() { self.bytes / 1e6 } else { self.requests / 1e3 }
     }
 
-    pub(super) fn told(&self, load: &Load) -> String {
+    pub(super) fn describe(&self, load: &Load) -> String {
         let unit = if load.is_large() { "MB/s" } else { "k/s" };
         let Seen { p50_us, p99_us, cpu_us, .. } = self;
         let rate = self.rate(load);
@@ -140,7 +140,7 @@ mod tests {
         } } ] });
         let seen = seen(&report, "read", 0.02).expect("all figures are there");
         let load = Load::new("randread", 4, 32);
-        assert_eq!(seen.told(&load), "2.0 k/s, p50 21 µs, p99 40 µs, CPU 5.0 µs");
+        assert_eq!(seen.describe(&load), "2.0 k/s, p50 21 µs, p99 40 µs, CPU 5.0 µs");
         assert!(super::seen(&report, "write", 0.0).is_none());
     }
 }

@@ -89,7 +89,7 @@ impl RowOp<'_> {
         for row in rows {
             let range = row.at()..row.at() + row.row.len();
             for slot in row.roles.all().iter() {
-                self.work.want(view.targets(slot), slot, range.clone());
+                self.work.add_wanted(view.targets(slot), slot, range.clone());
             }
         }
         if !self.load_checksums().await {
@@ -120,7 +120,7 @@ impl RowOp<'_> {
         }
         self.work.wanted.clear();
         for Place { slot, member_offset: at } in places.copies() {
-            self.work.want(view.targets(slot), slot, at..at + len);
+            self.work.add_wanted(view.targets(slot), slot, at..at + len);
         }
         if !self.load_checksums().await {
             return self.work.failures.clear();
@@ -283,7 +283,7 @@ impl RowOp<'_> {
             let read = row.roles.all();
             row.plan = Some(WritePlan { method: Method::DataOnly, read, write: SlotSet::EMPTY });
         }
-        self.want_rows(&view);
+        self.add_wanted_rows(&view);
         if !self.load_checksums().await {
             // The read of the row fails again, and reports the member.
             self.work.failures.clear();
@@ -308,7 +308,7 @@ impl RowOp<'_> {
             let view = self.engine.view();
             self.work.wanted.clear();
             for Place { slot, member_offset: at } in places.copies() {
-                self.work.want(view.member(slot), slot, at..at + part);
+                self.work.add_wanted(view.member(slot), slot, at..at + part);
             }
             if !self.load_checksums().await {
                 self.work.failures.clear();

@@ -31,7 +31,7 @@ pub(super) struct Left {
 impl ChecksumTable {
     /// Records that a repair changes entries, so that they are written soon.
     pub(crate) fn note_repair(&self) {
-        self.mended.set(true);
+        self.repaired.set(true);
         self.pressure.raise();
     }
 }
@@ -62,7 +62,7 @@ impl RowOp<'_> {
                 continue;
             }
             for block in row_blocks(*row) {
-                let left = beside.mend_block(block, report).await?;
+                let left = beside.repair_block(block, report).await?;
                 row.bad = row.bad.union(left.wrong);
                 row.contradicted = row.contradicted.union(left.contradicted);
             }
@@ -71,14 +71,14 @@ impl RowOp<'_> {
     }
 
     /// Repairs one block of each slot of a row, as far as redundancy and checksums determine it.
-    pub(super) async fn mend_block(&mut self, row: RowWork, report: &mut Report) -> Result<Left> {
+    pub(super) async fn repair_block(&mut self, row: RowWork, report: &mut Report) -> Result<Left> {
         let Some(checksums) = &self.engine.checksums else { return Ok(Left::default()) };
         let (view, row) = self.read_all_of(row).await?;
         if row.wrong.is_empty() {
             return Ok(Left::default());
         }
         if !self.engine.counts_in(&row) {
-            self.mend_torn((view, row), report).await?;
+            self.repair_torn((view, row), report).await?;
             return Ok(Left::default());
         }
         let members = row.wrong.iter().filter_map(|slot| view.member(slot));
@@ -106,7 +106,7 @@ impl RowOp<'_> {
             let repair = repair(recovered, suspect);
             if repair == Repair::Block {
                 let found = self.engine.finding(&view, &row, 0..bytes.len(), Some(slot));
-                report.find(Finding { mended: writable, ..found });
+                report.find(Finding { repaired: writable, ..found });
             }
             if matches!(repair, Repair::Entry | Repair::Both) {
                 self.work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
@@ -124,7 +124,7 @@ impl RowOp<'_> {
             let bytes = self.work.outgoing.iter().map(|out| out.bytes.len() as u64);
             report.repaired_bytes += bytes.sum::<u64>();
         }
-        self.finish_mending((view, row), left).await
+        self.finish_repair((view, row), left).await
     }
 
     /// Reads a row from all readable members. Returns it with its checksum mismatches marked as
@@ -150,7 +150,7 @@ impl RowOp<'_> {
         }
     }
 
-    async fn finish_mending(
+    async fn finish_repair(
         &mut self,
         (view, row): (Rc<View>, RowWork),
         left: SlotSet,

@@ -57,7 +57,12 @@ impl ChecksumTable {
 impl Engine {
     /// The checksums for verifying reads of this array range: they are valid, or torn in a way that
     /// allows mismatches to be resolved.
-    pub(crate) fn judged(&self, view: &View, offset: u64, len: u64) -> Option<&ChecksumTable> {
+    pub(crate) fn checksums_to_verify(
+        &self,
+        view: &View,
+        offset: u64,
+        len: u64,
+    ) -> Option<&ChecksumTable> {
         let mirror = self.setup.geometry.family() != Family::Parity;
         let torn = |checksums: &ChecksumTable| {
             (mirror || view.mode == Mode::ReadWrite) && checksums.is_torn(offset, len)
@@ -84,7 +89,7 @@ impl RowOp<'_> {
                 let (slot, start) = (place.slot, place.member_offset);
                 let readable = view.is_readable(slot, at + BLOCK, start, BLOCK);
                 let member = view.member(slot).filter(|_| readable);
-                self.work.want(member, slot, start..start + BLOCK);
+                self.work.add_wanted(member, slot, start..start + BLOCK);
             }
             if self.load_checksums().await {
                 for (tag, wanted) in self.work.wanted.iter().enumerate() {
@@ -122,21 +127,21 @@ impl RowOp<'_> {
     }
 
     /// Repairs a torn row that cannot be compared, before it gets new checksums.
-    pub(super) async fn mend_uncompared(&mut self, row: RowWork) -> Result<()> {
+    pub(super) async fn repair_uncompared(&mut self, row: RowWork) -> Result<()> {
         let stripe = self.engine.stripe_offset(row.row.stripe);
         if !self.engine.is_torn(stripe, self.engine.setup.geometry.stripe_bytes()) {
             return Ok(());
         }
         let (mut other, mut report) = (Scratch::default(), Report::default());
         for block in row_blocks(row) {
-            self.beside(&mut other).mend_block(block, &mut report).await?;
+            self.beside(&mut other).repair_block(block, &mut report).await?;
         }
         Ok(())
     }
 
     /// Repairs the mismatches in a torn row's block for which the rest of the row yields bytes that
     /// match the entry. The other mismatches stay and get new entries.
-    pub(super) async fn mend_torn(
+    pub(super) async fn repair_torn(
         &mut self,
         (view, row): (Rc<View>, RowWork),
         report: &mut Report,
@@ -153,7 +158,7 @@ impl RowOp<'_> {
         }) {
             open.remove(slot);
             let found = self.engine.finding(&view, &row, 0..bytes.len(), Some(slot));
-            report.find(Finding { mended: true, ..found });
+            report.find(Finding { repaired: true, ..found });
             report.repaired_bytes += bytes.len() as u64;
             let piece = self.work.pieces.iter_mut().find(|piece| piece.slot == slot);
             piece.expect("what does not fit was read").buf = Some(self.engine.pool.copy_of(&bytes));

@@ -45,7 +45,7 @@ pub(crate) struct New {
 
 impl ChecksumTable {
     /// True if every block of this part of a slot has an entry, on all its members.
-    pub(crate) fn know(&self, view: &View, slot: Slot, at: u64, len: u64) -> bool {
+    pub(crate) fn knows_checksums(&self, view: &View, slot: Slot, at: u64, len: u64) -> bool {
         let known = |member: &Rc<crate::member::Member>| {
             blocks(at..at + len).all(|(block, _)| self.entry(member.id, block).is_known())
         };
@@ -135,7 +135,7 @@ impl RowOp<'_> {
 
     /// Brings the pages for `work.news` into memory, for every member that the write goes to. False
     /// if a member failed.
-    pub(crate) async fn want_news(&mut self, view: &View) -> bool {
+    pub(crate) async fn load_for_write(&mut self, view: &View) -> bool {
         self.work.wanted.clear();
         for number in 0..self.work.news.len() {
             let new = self.work.news[number];
@@ -146,7 +146,7 @@ impl RowOp<'_> {
                     Rc::ptr_eq(&last.member, member) && last.range.end == range.start
                 }) {
                     Some(last) => last.range.end = range.end,
-                    None => self.work.want([member], new.slot, range.clone()),
+                    None => self.work.add_wanted([member], new.slot, range.clone()),
                 }
             }
         }
@@ -162,7 +162,7 @@ impl RowOp<'_> {
                 let member = |m: &Rc<crate::member::Member>| checksums.is_there(m.id, new.block);
                 view.targets(new.slot).all(member)
             });
-            if whole || self.want_news(&view).await {
+            if whole || self.load_for_write(&view).await {
                 for &new in &self.work.news {
                     for member in view.targets(new.slot) {
                         if !broken(Broken::ChecksumStaleAfterWrite) || new.block % 8 != 3 {
@@ -195,8 +195,11 @@ impl RowOp<'_> {
         let counts = checksums.counts(stripe, self.engine.setup.geometry.stripe_bytes());
         for piece in &mut pieces[row.first..row.first + row.count] {
             let Piece { slot, buf: Some(buf), .. } = piece else { continue };
-            let mended = outgoing.iter().any(|out| out.slot == *slot);
-            if counts && !mended && checksums.know(view, *slot, row.at(), buf.len() as u64) {
+            let repaired = outgoing.iter().any(|out| out.slot == *slot);
+            if counts
+                && !repaired
+                && checksums.knows_checksums(view, *slot, row.at(), buf.len() as u64)
+            {
                 continue;
             }
             let end = row.at() + buf.len() as u64;
@@ -230,7 +233,7 @@ impl RowOp<'_> {
         if !self.engine.is_unsummed(&row) {
             return Ok(());
         }
-        self.mend_uncompared(row).await?;
+        self.repair_uncompared(row).await?;
         loop {
             let view = self.engine.view();
             let planned = |read| {
@@ -239,7 +242,7 @@ impl RowOp<'_> {
             };
             self.work.rows.clear();
             self.work.rows.push(planned(view.present));
-            self.want_rows(&view);
+            self.add_wanted_rows(&view);
             if self.load_checksums().await {
                 self.forget_checksums();
             }
@@ -283,7 +286,7 @@ impl RowOp<'_> {
             let view = self.engine.view();
             self.work.wanted.clear();
             for &(slot, at, len) in &parts {
-                self.work.want(view.targets(slot), slot, at..at + len);
+                self.work.add_wanted(view.targets(slot), slot, at..at + len);
             }
             if self.load_checksums().await {
                 break;
@@ -341,7 +344,7 @@ impl RowOp<'_> {
             ));
         }
         if !lost.is_empty() && !broken(Broken::RestOfBlockForgotten) {
-            self.engine.give_up_rests(lost).await;
+            self.engine.record_lost(lost).await;
         }
         let (before, after): (Vec<_>, Vec<_>) = edges.into_iter().partition(|&(at, _)| at < offset);
         let each = before.into_iter().map(|(_, bytes)| bytes).chain(bytes.iter().cloned());
@@ -356,15 +359,15 @@ impl RowOp<'_> {
         }
         let view = self.engine.view();
         self.work.wanted.clear();
-        let mut want = |slot: Slot, at: u64| {
+        let mut add_wanted = |slot: Slot, at: u64| {
             let range = at / BLOCK * BLOCK..(at / BLOCK + 1) * BLOCK;
-            self.work.want(view.member(slot), slot, range);
+            self.work.add_wanted(view.member(slot), slot, range);
         };
         if self.engine.setup.geometry.family() == layout::Family::Parity {
-            self.engine.each_chunk(block, BLOCK).for_each(|(slot, at, ..)| want(slot, at));
+            self.engine.each_chunk(block, BLOCK).for_each(|(slot, at, ..)| add_wanted(slot, at));
         } else {
             let places = self.engine.setup.geometry.places(block);
-            places.copies().for_each(|place| want(place.slot, place.member_offset));
+            places.copies().for_each(|place| add_wanted(place.slot, place.member_offset));
         }
         if !self.load_checksums().await {
             // The step that needs this member fails again, and reports it.
@@ -437,7 +440,7 @@ impl Engine {
     }
 
     /// Records these array ranges as lost: reads return errors until they are written.
-    async fn give_up_rests(&self, lost: Vec<Range<u64>>) {
+    async fn record_lost(&self, lost: Vec<Range<u64>>) {
         for range in lost {
             let (offset, len) = (range.start, range.end - range.start);
             self.bad.borrow_mut().insert(range);

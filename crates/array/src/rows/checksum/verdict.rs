@@ -121,8 +121,8 @@ pub(crate) fn newest_copies(each: &[Option<u32>]) -> Option<Vec<usize>> {
     let newest = newest(known.iter().copied().map(Some))?;
     let close = known.iter().all(|generation| newest.wrapping_sub(*generation) <= APART_MAX);
     let those: Vec<usize> = (0..known.len()).filter(|&copy| known[copy] == newest).collect();
-    let told = close && those.len() < known.len() && !broken(Broken::GenerationsUnasked);
-    told.then_some(those)
+    let distinct = close && those.len() < known.len() && !broken(Broken::GenerationsUnasked);
+    distinct.then_some(those)
 }
 
 #[cfg(test)]

@@ -119,7 +119,7 @@ impl Engine {
         let (mut right, stripe_bytes) = (true, self.setup.geometry.stripe_bytes());
         for row in rows {
             let Some(checksums) =
-                self.judged(view, self.stripe_offset(row.row.stripe), stripe_bytes)
+                self.checksums_to_verify(view, self.stripe_offset(row.row.stripe), stripe_bytes)
             else {
                 continue;
             };
@@ -181,40 +181,40 @@ impl Engine {
 
 impl RowOp<'_> {
     /// Adds the blocks that the rows in `work` read and write to the wanted checksums.
-    pub(crate) fn want_rows(&mut self, view: &View) {
+    pub(crate) fn add_wanted_rows(&mut self, view: &View) {
         self.work.wanted.clear();
         for number in 0..self.work.rows.len() {
             let row = self.work.rows[number];
             let Some(plan) = row.plan else { continue };
             for slot in plan.read.union(plan.write).iter() {
                 let range = row.at()..row.at() + row.row.len();
-                self.work.want(view.targets(slot), slot, range);
+                self.work.add_wanted(view.targets(slot), slot, range);
             }
         }
     }
 
     /// Brings the pages into memory that a read of this array range needs. False if a member
     /// failed.
-    pub(crate) async fn want_read(&mut self, view: &View, (offset, len): (u64, u64)) -> bool {
-        if self.engine.judged(view, offset, len).is_none() {
+    pub(crate) async fn load_for_read(&mut self, view: &View, (offset, len): (u64, u64)) -> bool {
+        if self.engine.checksums_to_verify(view, offset, len).is_none() {
             return true;
         }
         self.work.wanted.clear();
         if self.engine.setup.geometry.family() == Family::Parity {
             for (slot, at, part, _) in self.engine.each_chunk(offset, len) {
-                self.work.want(view.member(slot), slot, at..at + part);
+                self.work.add_wanted(view.member(slot), slot, at..at + part);
             }
         } else {
             for (number, (_, part, _)) in self.engine.stretches(offset, len).enumerate() {
                 let Place { slot, member_offset: at } = self.work.chosen[number];
-                self.work.want(view.member(slot), slot, at..at + part);
+                self.work.add_wanted(view.member(slot), slot, at..at + part);
             }
         }
         self.load_checksums().await
     }
 
     /// Brings the pages of one copy of a stretch into memory. False if the member failed.
-    pub(crate) async fn want_place(
+    pub(crate) async fn load_for_copy(
         &mut self,
         member: &Rc<Member>,
         place: &Place,
@@ -225,13 +225,15 @@ impl RowOp<'_> {
         }
         let start = place.member_offset;
         self.work.wanted.clear();
-        self.work.want([member], place.slot, start..start + len);
+        self.work.add_wanted([member], place.slot, start..start + len);
         self.load_checksums().await
     }
 
     /// True if whole blocks read for clients match their checksums.
     pub(crate) fn check_read(&self, view: &View, (offset, len): (u64, u64), bufs: &[Buf]) -> bool {
-        let Some(checksums) = self.engine.judged(view, offset, len) else { return true };
+        let Some(checksums) = self.engine.checksums_to_verify(view, offset, len) else {
+            return true;
+        };
         self.engine.setup.clock.charge(io::Cost::Checksum, len);
         let mut rest = Rest { bufs, skip: 0 };
         let mut fits = |slot: Slot, at: u64, len: u64| {

@@ -148,7 +148,7 @@ impl RowOp<'_> {
         if copies.is_empty() || (copies.len() < 2 && checksummed) {
             return Ok(true);
         }
-        self.want_copies(&copies, part);
+        self.add_wanted_copies(&copies, part);
         let unit = self.engine.unit(&view, (at, part));
         if self.load_checksums().await {
             self.fill_copies(&mut copies, (part, unit)).await;
@@ -169,33 +169,33 @@ impl RowOp<'_> {
         let fitting = self.engine.fitting_copies(&copies, (at, part));
         let fitting = |start: u64| fitting.get(&(start / BLOCK)).copied();
         let judged = (resolved, task);
-        let mut mends = judge(&copies, (at, part), block, judged, (generation, fitting), report);
-        let disputed = disputed(&mends);
+        let mut repairs = judge(&copies, (at, part), block, judged, (generation, fitting), report);
+        let disputed = disputed(&repairs);
         if matches!(task, Task::Check | Task::Checksum) {
             // A check changes no readable block, but restores unreadable ones, as any read would.
-            mends.retain(|mend| mend.unreadable && !mend.guessed);
+            repairs.retain(|mend| mend.unreadable && !mend.guessed);
         }
-        report_wrong(wrong, &copies, at, &mends, report);
-        report.repaired_bytes += mends.iter().map(Mend::len).sum::<u64>();
+        report_wrong(wrong, &copies, at, &repairs, report);
+        report.repaired_bytes += repairs.iter().map(Repair::len).sum::<u64>();
         report.guessed_bytes +=
-            mends.iter().filter(|mend| mend.guessed).map(Mend::len).sum::<u64>();
+            repairs.iter().filter(|mend| mend.guessed).map(Repair::len).sum::<u64>();
         let compares = matches!(task, Task::Check | Task::Checksum);
         let left = if compares { disputed } else { RangeSet::default() };
-        self.checksum_copies(&view, (&copies, &mends), (at, part), &left);
-        if let Some(checksums) = self.engine.checksums.as_ref().filter(|_| !mends.is_empty()) {
-            checksums.mended.set(true);
+        self.checksum_copies(&view, (&copies, &repairs), (at, part), &left);
+        if let Some(checksums) = self.engine.checksums.as_ref().filter(|_| !repairs.is_empty()) {
+            checksums.repaired.set(true);
         }
-        self.with(repairing(self.opts, task)).write_mends((&copies, &mends)).await?;
+        self.with(repairing(self.opts, task)).write_repairs((&copies, &repairs)).await?;
         self.renew_checksums().await?;
         self.align_copies(&self.engine.view(), places, part, &left).await;
         Ok(true)
     }
 
     /// Writes outvoted blocks. Writes unreadable blocks and reads them back.
-    async fn write_mends(&mut self, (copies, mends): (&[Copy], &[Mend])) -> Result<()> {
+    async fn write_repairs(&mut self, (copies, repairs): (&[Copy], &[Repair])) -> Result<()> {
         for unreadable in [false, true] {
             self.work.outgoing.clear();
-            for mend in mends.iter().filter(|mend| mend.unreadable == unreadable) {
+            for mend in repairs.iter().filter(|mend| mend.unreadable == unreadable) {
                 let Place { slot, member_offset } = copies[mend.copy].place;
                 let range = mend.range.start as usize..mend.range.end as usize;
                 let bytes = copies[mend.source].bytes.slice(range);
@@ -216,10 +216,10 @@ impl RowOp<'_> {
     }
 
     /// Adds these copies to the wanted checksums.
-    fn want_copies(&mut self, copies: &[Copy], part: u64) {
+    fn add_wanted_copies(&mut self, copies: &[Copy], part: u64) {
         self.work.wanted.clear();
         for Copy { place: Place { slot, member_offset: at }, member, .. } in copies {
-            self.work.want([member], *slot, *at..at + part);
+            self.work.add_wanted([member], *slot, *at..at + part);
         }
     }
 
@@ -228,7 +228,7 @@ impl RowOp<'_> {
     fn checksum_copies(
         &mut self,
         view: &View,
-        (copies, mends): (&[Copy], &[Mend]),
+        (copies, repairs): (&[Copy], &[Repair]),
         stretch: (u64, u64),
         left: &RangeSet,
     ) {
@@ -237,8 +237,8 @@ impl RowOp<'_> {
         let counts = checksums.counts(stretch.0, stretch.1);
         for (index, copy) in copies.iter().enumerate() {
             let Place { slot, member_offset } = copy.place;
-            let own = || mends.iter().filter(|mend| mend.copy == index);
-            let known = checksums.know(view, slot, member_offset, stretch.1);
+            let own = || repairs.iter().filter(|mend| mend.copy == index);
+            let known = checksums.knows_checksums(view, slot, member_offset, stretch.1);
             if counts && known && own().next().is_none() {
                 continue;
             }
@@ -418,13 +418,13 @@ impl Copy {
             disk_offset: self.member.data_offset + member_offset,
             len: range.end - range.start,
             culprit,
-            mended: false,
+            repaired: false,
         }
     }
 }
 
 /// Bytes of a copy that must be rewritten from another.
-struct Mend {
+struct Repair {
     copy: usize,
     source: usize,
     range: Range<u64>,
@@ -432,7 +432,7 @@ struct Mend {
     guessed: bool,
 }
 
-impl Mend {
+impl Repair {
     fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
@@ -449,13 +449,13 @@ fn judge(
     (resolved, task): (bool, Task),
     (generation, fitting): (impl Fn(usize, u64) -> Option<u32>, impl Fn(u64) -> Option<usize>),
     report: &mut Report,
-) -> Vec<Mend> {
-    let mut mends: Vec<Mend> = Vec::new();
-    let (tell, mended) = (task != Task::Resync, task == Task::Repair);
+) -> Vec<Repair> {
+    let mut repairs: Vec<Repair> = Vec::new();
+    let (reports, repaired) = (task != Task::Resync, task == Task::Repair);
     let sound = copies.iter().all(|copy| copy.holes.is_empty());
     if sound && copies.iter().all(|copy| copy.bytes[..] == copies[0].bytes[..]) {
         report.compared_bytes += part;
-        return mends;
+        return repairs;
     }
     for start in (0..part).step_by(block as usize) {
         let range = start..(start + block).min(part);
@@ -481,30 +481,30 @@ fn judge(
         let source = verdict.source;
         let wrong = |&copy: &usize| bytes(copy) != bytes(source);
         let disputed = there.iter().any(wrong);
-        if disputed && tell && !verdict.named {
-            report.find(Finding { mended, ..copies[source].finding(at, &range, None) });
+        if disputed && reports && !verdict.named {
+            report.find(Finding { repaired, ..copies[source].finding(at, &range, None) });
         }
         for (copy, judged) in copies.iter().enumerate() {
             let unreadable = !there.contains(&copy);
             if !unreadable && !wrong(&copy) {
                 continue;
             }
-            if !unreadable && tell && verdict.named {
+            if !unreadable && reports && verdict.named {
                 let slot = Some(judged.place.slot);
-                report.find(Finding { mended, ..judged.finding(at, &range, slot) });
+                report.find(Finding { repaired, ..judged.finding(at, &range, slot) });
             }
             let guessed = disputed && resolved && !verdict.named;
-            let mend = Mend { copy, source, range: range.clone(), unreadable, guessed };
-            add(&mut mends, mend);
+            let mend = Repair { copy, source, range: range.clone(), unreadable, guessed };
+            add(&mut repairs, mend);
         }
     }
-    mends
+    repairs
 }
 
 /// True if a range of this copy is rewritten.
-fn is_mended(mends: &[Mend], copy: usize, range: &Range<u64>) -> bool {
-    let covers = |mend: &&Mend| mend.range.start <= range.start && range.end <= mend.range.end;
-    mends.iter().filter(|mend| mend.copy == copy).any(|mend| covers(&mend))
+fn is_repaired(repairs: &[Repair], copy: usize, range: &Range<u64>) -> bool {
+    let covers = |mend: &&Repair| mend.range.start <= range.start && range.end <= mend.range.end;
+    repairs.iter().filter(|mend| mend.copy == copy).any(|mend| covers(&mend))
 }
 
 /// Reports the blocks of copies with checksum mismatches.
@@ -512,29 +512,29 @@ fn report_wrong(
     wrong: Vec<(usize, Range<u64>)>,
     copies: &[Copy],
     at: u64,
-    mends: &[Mend],
+    repairs: &[Repair],
     report: &mut Report,
 ) {
     for (copy, range) in wrong {
-        let (slot, mended) = (copies[copy].place.slot, is_mended(mends, copy, &range));
-        report.find(Finding { mended, ..copies[copy].finding(at, &range, Some(slot)) });
+        let (slot, repaired) = (copies[copy].place.slot, is_repaired(repairs, copy, &range));
+        report.find(Finding { repaired, ..copies[copy].finding(at, &range, Some(slot)) });
     }
 }
 
 /// The ranges in which readable copies differ.
-fn disputed(mends: &[Mend]) -> RangeSet {
-    let each = mends.iter().filter(|mend| !mend.unreadable || mend.guessed);
+fn disputed(repairs: &[Repair]) -> RangeSet {
+    let each = repairs.iter().filter(|mend| !mend.unreadable || mend.guessed);
     each.map(|mend| mend.range.clone()).collect()
 }
 
 /// Adds a mend, or extends the one that it continues.
-fn add(mends: &mut Vec<Mend>, mend: Mend) {
-    let alike = |last: &&mut Mend| {
-        let key = |m: &Mend| (m.copy, m.source, m.unreadable, m.guessed);
+fn add(repairs: &mut Vec<Repair>, mend: Repair) {
+    let alike = |last: &&mut Repair| {
+        let key = |m: &Repair| (m.copy, m.source, m.unreadable, m.guessed);
         key(last) == key(&mend) && last.range.end == mend.range.start
     };
-    match mends.iter_mut().rev().take(8).find(alike) {
+    match repairs.iter_mut().rev().take(8).find(alike) {
         Some(last) => last.range.end = mend.range.end,
-        None => mends.push(mend),
+        None => repairs.push(mend),
     }
 }

@@ -76,7 +76,7 @@ impl RowOp<'_> {
                         if !broken(Broken::LostTakenForRebuilt) {
                             self.engine.note_unrecoverable(&row, task);
                         }
-                        self.engine.distrust(&row);
+                        self.engine.discard_suspect_parity(&row);
                         continue;
                     }
                     todo.extend(row_blocks(row));
@@ -158,7 +158,7 @@ impl RowOp<'_> {
         if self.work.failures.is_empty() || broken(Broken::CopyErrorSwallowed) {
             self.work.failures.clear();
             for out in &self.work.outgoing {
-                self.engine.heal(replacement, out.at, out.bytes.len() as u64);
+                self.engine.clear_bad(replacement, out.at, out.bytes.len() as u64);
             }
             return Ok(());
         }
@@ -208,7 +208,7 @@ impl Engine {
 
     /// Discards the parity of a suspect row that could not be recovered. It must not become trusted
     /// later, once the row counts as verified.
-    fn distrust(&self, row: &RowWork) {
+    fn discard_suspect_parity(&self, row: &RowWork) {
         let view = self.view();
         if self.state_of(&view, row).suspect {
             self.give_up_parity(&view, row, true);

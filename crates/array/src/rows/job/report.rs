@@ -18,7 +18,7 @@ pub struct Report {
     /// Places where members contradict each other; complete even where the list is not.
     pub mismatches: u64,
     /// Mismatches that have been corrected.
-    pub mended: u64,
+    pub repaired: u64,
     /// The first 1000 of these places.
     pub findings: Vec<Finding>,
     /// Bytes of members that were changed to agree.
@@ -47,13 +47,13 @@ pub struct Finding {
     /// The wrong member, if it is identified.
     pub culprit: Option<Slot>,
     /// The place was written so that the members agree again.
-    pub mended: bool,
+    pub repaired: bool,
 }
 
 impl Finding {
     /// Extends this finding by `next` if that one continues it.
     fn join(&mut self, next: &Finding) -> bool {
-        let goes_on = (self.culprit, self.mended) == (next.culprit, next.mended)
+        let goes_on = (self.culprit, self.repaired) == (next.culprit, next.repaired)
             && self.array_offset + self.len == next.array_offset
             && self.disk_offset + self.len == next.disk_offset;
         if goes_on {
@@ -70,7 +70,7 @@ impl Report {
             return;
         }
         self.mismatches += 1;
-        self.mended += u64::from(finding.mended);
+        self.repaired += u64::from(finding.repaired);
         if self.findings.len() < LISTED {
             self.findings.push(finding);
         }
@@ -91,11 +91,11 @@ impl Report {
         self.repaired_bytes += other.repaired_bytes;
         self.guessed_bytes += other.guessed_bytes;
         let unlisted = other.mismatches - other.findings.len() as u64;
-        let listed = other.findings.iter().filter(|finding| finding.mended).count() as u64;
-        let unlisted_mended = other.mended - listed;
+        let listed = other.findings.iter().filter(|finding| finding.repaired).count() as u64;
+        let unlisted_mended = other.repaired - listed;
         other.findings.into_iter().for_each(|finding| self.find(finding));
         self.mismatches += unlisted;
-        self.mended += unlisted_mended;
+        self.repaired += unlisted_mended;
         let listed: u64 = other.lost.iter().map(|&(_, len)| len).sum();
         other.lost.into_iter().for_each(|(offset, len)| self.lose(offset, len));
         self.lost_bytes += other.lost_bytes - listed;
@@ -113,7 +113,7 @@ mod tests {
             disk_offset: offset + 4096,
             len: 512,
             culprit: None,
-            mended: false,
+            repaired: false,
         }
     }
 
@@ -142,11 +142,11 @@ mod tests {
             let mut part = Report::default();
             for index in 0..600 {
                 let place = at((unit * 1200 + 2 * index) * 1024);
-                part.find(Finding { mended: true, ..place });
+                part.find(Finding { repaired: true, ..place });
                 part.find(Finding { array_offset: place.array_offset + 512, ..place });
             }
             whole.absorb(part);
         }
-        assert_eq!((whole.mismatches, whole.mended), (2400, 1200));
+        assert_eq!((whole.mismatches, whole.repaired), (2400, 1200));
     }
 }

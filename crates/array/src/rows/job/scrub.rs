@@ -121,8 +121,8 @@ impl RowOp<'_> {
             }
             if torn {
                 let fresh = RowWork { bad: SlotSet::EMPTY, plan: None, ..now };
-                let mended = self.mend(fresh, now.bad, report).await?;
-                if !mended {
+                let repaired = self.repair_unreadable(fresh, now.bad, report).await?;
+                if !repaired {
                     let row = RowWork { bad: now.bad, ..fresh };
                     self.checksum_uncompared(row).await?;
                 } else if !std::mem::replace(&mut restored, true)
@@ -147,10 +147,10 @@ impl RowOp<'_> {
                 // Data in the first pass, parity in the second. On a read-only array both passes
                 // change nothing.
                 let more = !bad.is_empty() && made <= 2;
-                let mended = more && self.mend(now, bad, report).await?;
+                let repaired = more && self.repair_unreadable(now, bad, report).await?;
                 self.work.rows.clear();
                 self.work.rows.push(RowWork { plan: None, ..now });
-                if mended || plan.is_some() {
+                if repaired || plan.is_some() {
                     continue;
                 }
             }
@@ -208,7 +208,7 @@ impl RowOp<'_> {
     ) -> RangeSet {
         let repairs = task == Task::Repair && !disputed.is_empty();
         if let Some(checksums) = self.engine.checksums.as_ref().filter(|_| repairs) {
-            checksums.mended.set(true);
+            checksums.repaired.set(true);
         }
         let left = if self.work.outgoing.is_empty() { disputed } else { RangeSet::default() };
         self.checksum_undisputed(view, row, &left);
@@ -216,7 +216,12 @@ impl RowOp<'_> {
     }
 
     /// Rewrites the unreadable blocks of a row. False if they cannot be recovered.
-    async fn mend(&mut self, row: RowWork, bad: SlotSet, report: &mut Report) -> Result<bool> {
+    async fn repair_unreadable(
+        &mut self,
+        row: RowWork,
+        bad: SlotSet,
+        report: &mut Report,
+    ) -> Result<bool> {
         self.work.rows.clear();
         self.work.rows.push(RowWork { bad, ..row });
         let view = self.engine.view();
@@ -299,9 +304,9 @@ impl RowOp<'_> {
                 _ => None,
             };
             if task != Task::Resync {
-                let mended = task == Task::Repair;
+                let repaired = task == Task::Repair;
                 let found = self.engine.finding(view, row, range.clone(), culprit);
-                report.find(Finding { mended, ..found });
+                report.find(Finding { repaired, ..found });
             }
             let outgoing = &mut self.work.outgoing;
             let mut send = |slot, bytes| outgoing.push(Outgoing { slot, at, bytes });
@@ -421,7 +426,7 @@ impl Engine {
             disk_offset: data_offset + member_offset,
             len,
             culprit,
-            mended: false,
+            repaired: false,
         }
     }
 

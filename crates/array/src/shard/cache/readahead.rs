@@ -210,7 +210,7 @@ impl Stream {
     }
 
     /// Adds a unit that begins at the stream's end.
-    fn go_on(&mut self, unit: &Unit, seen: u64) {
+    fn add_unit(&mut self, unit: &Unit, seen: u64) {
         let request = (unit.from.shard, unit.from.request);
         let same = self.request == request && unit.from.part > 0;
         if same {
@@ -261,7 +261,7 @@ impl Shard {
         let mut streams = ahead.streams.borrow_mut();
         let known = streams.iter().position(|stream| stream.end == unit.offset);
         if let Some(at) = known {
-            streams[at].go_on(unit, seen);
+            streams[at].add_unit(unit, seen);
             self.extend(&mut streams[at]);
         } else if streams.len() < bounds.ahead_streams {
             streams.push(Stream::new(unit, seen));

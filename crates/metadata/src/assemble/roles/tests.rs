@@ -49,7 +49,7 @@ const fn active(slot: u8) -> Standing {
     Standing::Active(Slot(slot))
 }
 
-const GIVEN_UP: Standing = Standing::Stale(Lapse::GivenUp);
+const GIVEN_UP: Standing = Standing::Stale(StaleReason::GivenUp);
 
 #[test]
 fn one_event_behind_is_accepted_only_if_the_freshest_lists_it() {
@@ -62,7 +62,7 @@ fn one_event_behind_is_accepted_only_if_the_freshest_lists_it() {
     assert_eq!(verdict(&[(0, 9, "01F"), (1, 8, "012"), (2, 8, "012")]).unwrap(), given_up);
     assert_eq!(verdict(&[(0, 9, "01-"), (1, 9, "01-"), (2, 8, "012")]).unwrap(), given_up);
     // Listed, but two behind.
-    let behind = [active(0), active(1), Standing::Stale(Lapse::Behind)];
+    let behind = [active(0), active(1), Standing::Stale(StaleReason::Behind)];
     assert_eq!(verdict(&[(0, 9, "012"), (1, 8, "012"), (2, 7, "012")]).unwrap(), behind);
 }
 
@@ -120,13 +120,13 @@ fn a_number_belongs_to_its_last_member() {
     old.device.uuid = Uuid([99; 16]);
     let members = [superblock(0, 20, "01F2"), superblock(3, 20, "01F2")];
     let judged = judge(&[&old, &members[0], &members[1]]).unwrap();
-    assert_eq!(judged.standings[0], Standing::Stale(Lapse::Replaced));
+    assert_eq!(judged.standings[0], Standing::Stale(StaleReason::Replaced));
     assert_eq!(judged.standings[2], active(2));
     let unknown =
         verdict(&[(0, 20, "012"), (1, 20, "012"), (2, 20, "012"), (7, 20, "012")]).unwrap();
-    assert_eq!(unknown[3], Standing::Stale(Lapse::Unknown));
+    assert_eq!(unknown[3], Standing::Stale(StaleReason::Unknown));
     let elsewhere = verdict(&[(0, 20, "012"), (1, 20, "021")]).unwrap();
-    assert_eq!(elsewhere[1], Standing::Stale(Lapse::Elsewhere(2)));
+    assert_eq!(elsewhere[1], Standing::Stale(StaleReason::Elsewhere(2)));
 }
 
 /// One member fails and is re-added, then the other one fails, and then the third is away. The
@@ -147,7 +147,7 @@ fn a_spare_is_not_taken_for_the_disk_that_has_its_number_now() {
     let given = [(0, 8, "012"), (1, 8, "012"), (2, 7, "01-")];
     assert_eq!(verdict(&given).unwrap()[2], active(2), "it was just given the slot");
     let away = [(0, 9, "012"), (1, 9, "012"), (2, 7, "01-")];
-    assert_eq!(verdict(&away).unwrap()[2], Standing::Stale(Lapse::Behind));
+    assert_eq!(verdict(&away).unwrap()[2], Standing::Stale(StaleReason::Behind));
 }
 
 /// Every pair of these, and all three, in any order.

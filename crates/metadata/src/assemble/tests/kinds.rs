@@ -17,13 +17,16 @@ fn preserved_features_of_other_engines_are_reported() {
         superblock.logical_block_size = 4096;
         superblock.device.flags = 3;
     });
-    says(&remarks(&rig, 1), &["6.19", "blocks of 4096 bytes", "write-mostly", "failfast"]);
+    assert_contains(
+        &remarks(&rig, 1),
+        &["6.19", "blocks of 4096 bytes", "write-mostly", "failfast"],
+    );
     // A reshape reports its old and new shape.
     rig.edit(0, |superblock| {
         superblock.features = superblock.features.with(Features::RESHAPE);
         (superblock.raid_disks, superblock.reshape.delta_disks) = (4, 1);
     });
-    says(&remarks(&rig, 0), &["being reshaped", "from 3 to 4 slots"]);
+    assert_contains(&remarks(&rig, 0), &["being reshaped", "from 3 to 4 slots"]);
 }
 
 #[test]
@@ -39,15 +42,15 @@ fn kinds_of_array_that_are_not_run_are_refused_by_name() {
         (0..3).for_each(|disk| {
             rig.edit(disk, |superblock| superblock.features = superblock.features.with(feature));
         });
-        says(&text(rig.all()), &[said]);
-        says(&remarks(&rig, 1), &[said]);
+        assert_contains(&text(rig.all()), &[said]);
+        assert_contains(&remarks(&rig, 1), &[said]);
     }
     let rig = Rig::of(Level::Raid1, 2, |_| ());
     (0..2).for_each(|disk| rig.edit(disk, |superblock| superblock.level = -4));
-    says(&text(rig.all()), &["multipath"]);
+    assert_contains(&text(rig.all()), &["multipath"]);
     let rig = Rig::of(Level::Raid1, 2, |_| ());
     (0..2).for_each(|disk| rig.edit(disk, |superblock| superblock.raid_disks = 200));
-    says(&text(rig.all()), &["200 slots", "at most 128"]);
+    assert_contains(&text(rig.all()), &["200 slots", "at most 128"]);
 }
 
 #[test]
@@ -62,15 +65,18 @@ fn kinds_of_array_that_are_only_read_are_read_only() {
     });
     let assembly = rig.all().unwrap();
     assert_eq!(assembly.configuration.mode, Mode::ReadOnly);
-    says(&assembly.read_only_reason.unwrap(), &["partial parity log"]);
+    assert_contains(&assembly.read_only_reason.unwrap(), &["partial parity log"]);
     // The lockless bitmap.
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     rig.disks.iter().for_each(|disk| disk.mem.poke(8192 + 4, &[6]));
     let assembly = rig.all().unwrap();
     assert_eq!(assembly.configuration.mode, Mode::ReadOnly);
-    says(&assembly.read_only_reason.unwrap(), &["lockless", "copy the data"]);
-    says(&remarks(&rig, 1), &["bitmap is not used", "lockless"]);
-    says(&text(rig.assemble(&[0, 1], &degraded())), &["lockless", "a member is missing"]);
+    assert_contains(&assembly.read_only_reason.unwrap(), &["lockless", "copy the data"]);
+    assert_contains(&remarks(&rig, 1), &["bitmap is not used", "lockless"]);
+    assert_contains(
+        &text(rig.assemble(&[0, 1], &degraded())),
+        &["lockless", "a member is missing"],
+    );
     // By order, and because a disk is.
     let rig = Rig::of(Level::Raid5, 3, |_| ());
     let read_only = rig.assemble(&[0, 1, 2], &allowing(|options| options.read_only = true));
@@ -94,7 +100,7 @@ fn a_raid0_that_does_not_say_its_layout_is_refused_where_it_matters() {
     rig.create(&new_array(Level::Raid0, 4)).unwrap();
     let geometry = rig.all().unwrap().geometry;
     forget(&rig);
-    says(&text(rig.all()), &["original", "alternate"]);
+    assert_contains(&text(rig.all()), &["original", "alternate"]);
     let given = allowing(|options| options.raid0_layout = Some(Raid0Layout::Original));
     assert_eq!(rig.assemble(&[0, 1, 2, 3], &given).unwrap().geometry, geometry);
 }
@@ -146,5 +152,5 @@ fn version_0_90_is_read_and_not_written() {
     assert_eq!((assembly.facts().layout, assembly.facts().capacity), (Layout::Raid1, MIB));
     assert_eq!(assembly.members[1].data_offset, 0);
     assert_eq!(assembly.configuration.mode, Mode::ReadOnly);
-    says(&assembly.read_only_reason.unwrap(), &["0.90"]);
+    assert_contains(&assembly.read_only_reason.unwrap(), &["0.90"]);
 }

@@ -67,7 +67,7 @@ struct Piece {
     /// Results of a read, in order.
     covered: Vec<Range<u64>>,
     /// Bytes covered by a block status.
-    told: u64,
+    reported: u64,
     failed: bool,
 }
 
@@ -179,8 +179,8 @@ impl Pieces {
         let generation = self.slots[slot as usize].generation;
         let cookie = u64::from(generation) << 32 | u64::from(slot);
         let request = Request { cookie, ..request };
-        let (covered, told, failed) = (Vec::new(), 0, false);
-        let piece = Piece { operation, request, at, len, covered, told, failed };
+        let (covered, reported, failed) = (Vec::new(), 0, false);
+        let piece = Piece { operation, request, at, len, covered, reported, failed };
         self.slots[slot as usize].piece = Some(piece);
         request
     }
@@ -245,8 +245,8 @@ impl Pieces {
             return Err("an unrequested or empty block status");
         }
         // The last extent may go on beyond the request.
-        let len = len.min(piece.len - piece.told);
-        piece.told += len;
+        let len = len.min(piece.len - piece.reported);
+        piece.reported += len;
         let operation = piece.operation;
         let Some(operation) = self.operations[operation].as_mut() else { return Ok(()) };
         let Work::Extents { found, .. } = &mut operation.op.work else { return Ok(()) };
@@ -264,7 +264,7 @@ impl Pieces {
             _ if full => {
                 // The rest is dropped; later extents must not be appended behind the gap.
                 let piece = self.piece(cookie)?;
-                piece.told = piece.len;
+                piece.reported = piece.len;
             }
             _ => found.push(Extent { len, kind }),
         }
@@ -298,7 +298,7 @@ impl Pieces {
         let whole: u64 = piece.covered.iter().map(|range| range.end - range.start).sum();
         let complete = match piece.request.command {
             command::READ => whole == piece.len,
-            command::BLOCK_STATUS => piece.told > 0,
+            command::BLOCK_STATUS => piece.reported > 0,
             _ => true,
         };
         if !complete && !piece.failed {

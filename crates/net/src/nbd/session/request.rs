@@ -267,8 +267,8 @@ impl Running {
                     };
                     let one = self.request.flags & command_flag::REQUEST_ONE != 0;
                     let most = if one { 1 } else { MAX_EXTENTS };
-                    let (told, whole) = gather(extents, &found, len, most);
-                    *next += told;
+                    let (reported, whole) = gather(extents, &found, len, most);
+                    *next += reported;
                     *steps -= 1;
                     if !whole || next == end || *steps == 0 {
                         let (extents, contexts) = (std::mem::take(extents), *contexts);
@@ -304,24 +304,24 @@ fn status_step(next: u64, end: u64) -> Op {
 /// Appends the extents within `len` bytes and joins neighbours of one kind. Returns the bytes
 /// taken, and whether those are all: at most `most` extents are kept.
 fn gather(extents: &mut Vec<Extent>, found: &[Extent], len: u64, most: usize) -> (u64, bool) {
-    let mut told = 0;
+    let mut reported = 0;
     for extent in found {
-        let extent = Extent { len: extent.len.min(len - told), ..*extent };
+        let extent = Extent { len: extent.len.min(len - reported), ..*extent };
         if extent.len == 0 {
             continue;
         }
         let full = extents.len() == most;
         match extents.last_mut() {
             Some(last) if last.kind == extent.kind => last.len += extent.len,
-            _ if full => return (told, false),
+            _ if full => return (reported, false),
             _ => extents.push(extent),
         }
-        told += extent.len;
+        reported += extent.len;
     }
-    if told == 0 {
+    if reported == 0 {
         // A disk that says nothing: data is always a right answer.
         let silent = [Extent { len, kind: ExtentKind::Data }];
         return gather(extents, &silent, len, most);
     }
-    (told, true)
+    (reported, true)
 }

@@ -212,7 +212,7 @@ impl Stand {
         if !session.outbox.is_empty() {
             assert!(wire.writer.borrow().is_some(), "answers to send, and no write is armed");
         }
-        if !session.has_its_fill() {
+        if !session.is_full() {
             assert!(session.inbox.is_taken_apart(), "whole requests are left in the inbox");
         }
         assert!(session.account.load().requests <= crate::nbd::limits::MAX_REQUESTS);

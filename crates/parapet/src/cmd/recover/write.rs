@@ -52,8 +52,8 @@ pub(super) async fn write(
     let destructive = members.iter().any(|member| !member.replaces.is_empty());
     let answer = if destructive { Answer::Name(NAME) } else { Answer::Yes };
     terminal.confirm(consent.yes, "Write these superblocks?", &answer)?;
-    let doomed: Vec<undo::Doomed<'_>> = changes.iter().map(Change::doomed).collect();
-    let kept = undo::keep("recover", NAME, &doomed).await?;
+    let target: Vec<undo::OverwriteTarget<'_>> = changes.iter().map(Change::target).collect();
+    let kept = undo::keep("recover", NAME, &target).await?;
     plan.undo = kept.folder.as_ref().map(|folder| folder.display().to_string());
     for change in &changes {
         if let Err(failure) = change.carry_out().await {
@@ -74,10 +74,13 @@ struct Change<'a> {
 }
 
 impl Change<'_> {
-    fn doomed(&self) -> undo::Doomed<'_> {
+    fn target(&self) -> undo::OverwriteTarget<'_> {
         let written = |(at, bytes): &(u64, Vec<u8>)| *at..at + bytes.len() as u64;
         let written = self.pieces.iter().map(written).collect();
-        undo::Doomed { written, ..undo::Doomed::new(&self.member.disk, &self.member.replaces) }
+        undo::OverwriteTarget {
+            written,
+            ..undo::OverwriteTarget::new(&self.member.disk, &self.member.replaces)
+        }
     }
 
     async fn carry_out(&self) -> Result<()> {

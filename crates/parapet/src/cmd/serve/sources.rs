@@ -143,7 +143,7 @@ impl Sources<'_> {
             return started.map(|served| vec![served]).map_err(|why| self.stranger(why, &groups));
         }
         let mut digger = Digger::new(self, assembly, run, daemon, &left_out);
-        digger.dig(&all, false).await?;
+        digger.open_nested(&all, false).await?;
         digger.outcome(&seen).await
     }
 
@@ -177,7 +177,7 @@ impl Sources<'_> {
         daemon: &Rc<Daemon>,
     ) -> Result<Vec<Rc<Served>>> {
         let mut digger = Digger::new(self, assembly, run, daemon, &[]);
-        digger.dig(disks, false).await?;
+        digger.open_nested(disks, false).await?;
         digger.outcome(&BTreeSet::new()).await
     }
 
@@ -202,7 +202,7 @@ impl Sources<'_> {
         }
         let all: Vec<&Opened> = disks.iter().collect();
         let mut digger = Digger::new(self, assembly, run, daemon, &left_out);
-        digger.dig(&all, false).await?;
+        digger.open_nested(&all, false).await?;
         match daemon.arrays() {
             none if none.is_empty() => digger.outcome(&seen).await,
             arrays => Ok(arrays),
@@ -232,7 +232,7 @@ impl Sources<'_> {
         let (assembly, run) =
             (AssemblyFlags { degraded: true, ..Default::default() }, RunFlags::default());
         let mut digger = Digger::new(self, &assembly, &run, daemon, &taken.left_out);
-        let paths = digger.dig(&all, true).await?;
+        let paths = digger.open_nested(&all, true).await?;
         let Some(paths) = paths else {
             digger.release(&[]).await;
             return Err(self.nothing(&taken.seen));
@@ -250,7 +250,7 @@ impl Sources<'_> {
         let own = groups.iter().position(|group| self.is_wanted(group));
         let (Some(own), None) = (own, self.scan) else { return Ok(()) };
         let others = groups.iter().enumerate().filter(|(index, _)| *index != own);
-        let told: Vec<String> = others
+        let listed: Vec<String> = others
             .flat_map(|(_, group)| {
                 let name = &group.name;
                 group
@@ -259,10 +259,10 @@ impl Sources<'_> {
                     .map(move |disk| format!("{} is a member of {name}", disk.path.display()))
             })
             .collect();
-        if told.is_empty() {
+        if listed.is_empty() {
             return Ok(());
         }
-        let message = format!("{}, not of {}", told.join(", "), groups[own].name);
+        let message = format!("{}, not of {}", listed.join(", "), groups[own].name);
         Err(Failure::new(Id::Foreign, message, "leave it out; parapet examine shows what it is"))
     }
 
@@ -280,14 +280,14 @@ impl Sources<'_> {
     /// Refuses if several arrays have the name.
     fn refuse_several(&self, own: &[&Group<'_>]) -> Result<()> {
         let (Some(name), [_, _, ..]) = (self.name, own) else { return Ok(()) };
-        let told: Vec<String> = own
+        let listed: Vec<String> = own
             .iter()
             .map(|group| {
                 let paths = group.disks.iter().map(|disk| disk.path.display().to_string());
                 format!("{} ({})", group.uuid, paths.collect::<Vec<_>>().join(" "))
             })
             .collect();
-        let message = format!("{} arrays are called {name}: {}", own.len(), told.join(", "));
+        let message = format!("{} arrays are called {name}: {}", own.len(), listed.join(", "));
         Err(Failure::new(Id::Foreign, message, "say the UUID in place of the name"))
     }
 
@@ -375,7 +375,7 @@ async fn start(
     let found = engine::assemble(disks, &assembly.options(name, run), on).await;
     let found = found.map_err(|why| take::explain(why, uuid, left_out))?;
     take::warn(&found.facts().name, uuid, left_out);
-    engine::tell_notes(&found);
+    engine::log_notes(&found);
     let served = engine::start(found, disks, run.host(on), daemon).await?;
     run.limit(&served.array);
     Ok(daemon.take_in(served))

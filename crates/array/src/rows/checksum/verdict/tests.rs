@@ -81,8 +81,8 @@ fn of_torn_copies_only_matching_ones_are_valid_and_the_newest_first() {
                 let known = fitting.iter().all(|&copy| all[copy].is_some());
                 let own: Vec<_> = fitting.iter().map(|&copy| all[copy]).collect();
                 let at = fitting.iter().position(|&copy| copy == choice).expect("it fits");
-                let told = known && (0..own.len()).any(|copy| is_newest(copy, &own));
-                assert!(if told { is_newest(at, &own) } else { at == 0 }, "{story}: {choice}");
+                let distinct = known && (0..own.len()).any(|copy| is_newest(copy, &own));
+                assert!(if distinct { is_newest(at, &own) } else { at == 0 }, "{story}: {choice}");
             });
         });
     }

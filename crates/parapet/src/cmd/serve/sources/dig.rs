@@ -75,7 +75,7 @@ impl<'a> Digger<'a> {
 
     /// Starts arrays until the requested one runs. With `spare_it` it does not start that one, but
     /// returns the paths of its members.
-    pub(super) async fn dig(
+    pub(super) async fn open_nested(
         &mut self,
         disks: &[&Opened],
         spare_it: bool,

@@ -63,11 +63,12 @@ impl LeftOut {
 pub(super) fn explain(mut failure: Failure, uuid: &str, left_out: &[LeftOut]) -> Failure {
     let own: Vec<&LeftOut> = left_out.iter().filter(|disk| disk.is_of(uuid)).collect();
     let unknown = left_out.iter().filter(|disk| disk.member.is_none());
-    let told: Vec<String> = own.iter().copied().chain(unknown).map(LeftOut::sentence).collect();
-    if told.is_empty() {
+    let sentences: Vec<String> =
+        own.iter().copied().chain(unknown).map(LeftOut::sentence).collect();
+    if sentences.is_empty() {
         return failure;
     }
-    failure.message = format!("{}; {}", told.join("; "), failure.message);
+    failure.message = format!("{}; {}", sentences.join("; "), failure.message);
     if !own.is_empty() {
         failure.action = actions(own);
     }
@@ -198,7 +199,7 @@ impl Sources<'_> {
             RunFlags::default(),
         );
         let mut digger = Digger::new(self, &assembly, &run, daemon, &[]).quietly();
-        let found = digger.dig(all, true).await;
+        let found = digger.open_nested(all, true).await;
         let made_of = std::mem::take(&mut digger.made_of);
         digger.release(&[]).await;
         Ok(closure(found?.unwrap_or_default(), &made_of))
@@ -235,7 +236,7 @@ fn take_array(array: &Array, read_only: bool, taken: &mut Taken, on: &Spawner) -
     let options = Options { read_only, ..Options::default() };
     let (mut disks, mut refused) = (Vec::new(), Vec::new());
     for member in &array.members {
-        let why = match disks::open_patiently(&member.path, &options, on) {
+        let why = match disks::open_retrying(&member.path, &options, on) {
             Ok(opened) => {
                 disks.push(opened);
                 continue;
@@ -252,8 +253,8 @@ fn take_array(array: &Array, read_only: bool, taken: &mut Taken, on: &Spawner) -
         refused.push(LeftOut { member: known, why });
     }
     if let (true, Some(first)) = (disks.is_empty(), refused.first()) {
-        let told: Vec<String> = refused.iter().map(LeftOut::sentence).collect();
-        let message = format!("{}: no member can be opened; {}", array.name, told.join("; "));
+        let sentences: Vec<String> = refused.iter().map(LeftOut::sentence).collect();
+        let message = format!("{}: no member can be opened; {}", array.name, sentences.join("; "));
         return Err(Failure::new(first.why.id, message, actions(&refused)));
     }
     taken.disks.extend(disks);
