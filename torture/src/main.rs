@@ -39,6 +39,10 @@ use std::time::Instant;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|word| matches!(word.as_str(), "--help" | "-h")) {
+        println!("{}", options::USAGE);
+        return ExitCode::SUCCESS;
+    }
     match Options::parse(&arguments).and_then(|options| run(&options)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(what) => {
@@ -48,7 +52,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs rounds until one fails or the number or the time is up.
+/// Runs rounds until one fails, or until their number or their time is exhausted.
 fn run(options: &Options) -> Result<(), String> {
     let begun = Instant::now();
     let (mut sum, mut rounds) = (Tally::default(), 0);

@@ -4,15 +4,25 @@ use crate::plan;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-const USAGE: &str = "usage: cargo xtask torture [--rounds N] [--seconds N] [--seed N] [--level L] \
-                     [--program PATH] [--strict] [--broken NAME]";
+pub(crate) const USAGE: &str = "\
+usage: cargo xtask torture [OPTION]...
+
+Kill the program and cut the power of its members under load, then verify every sector.
+
+  --rounds N      number of rounds [10]
+  --seconds N     start no round after this time; unlimited rounds
+  --seed N        seed of the first round; each further round increments it [from the time]
+  --level L       use this level only
+  --program PATH  the program under test [the one that xtask builds]
+  --strict        fail if a block or a start is unverified
+  --broken NAME   run a mutant (io/src/broken.rs); a round must detect it";
 
 /// The command line.
 pub(crate) struct Options {
     pub(crate) rounds: u64,
-    /// No round begins after these.
+    /// No round begins after this time.
     pub(crate) seconds: Option<u64>,
-    /// Of the first round; each next round takes the next number.
+    /// Seed of the first round; each further round increments it.
     pub(crate) seed: u64,
     pub(crate) level: Option<String>,
     pub(crate) program: PathBuf,
@@ -24,7 +34,7 @@ pub(crate) struct Options {
 
 impl Options {
     /// # Errors
-    /// The first argument that is wrong, and the usage.
+    /// The first wrong argument, and the usage.
     pub(crate) fn parse(arguments: &[String]) -> Result<Options, String> {
         let usage = |what: String| format!("{what}\n{USAGE}");
         let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
@@ -43,8 +53,9 @@ impl Options {
                 options.strict = true;
                 continue;
             }
-            let value = words.next().ok_or_else(|| usage(format!("{word}: no value")))?;
-            let number = || value.parse().map_err(|_| usage(format!("{word} {value}: no number")));
+            let value = words.next().ok_or_else(|| usage(format!("{word}: value missing")))?;
+            let number =
+                || value.parse().map_err(|_| usage(format!("{word} {value}: not a number")));
             match word.as_str() {
                 "--rounds" => options.rounds = number()?,
                 "--seconds" => {

@@ -31,13 +31,24 @@ use failure::{Failure, Result};
 use jobs::Shop;
 use kernel::{Kernel, NEWER, Newer};
 
-const USAGE: &str = "usage: vm --program PATH [--cache FOLDER] [--slice] [--only TEXT] [--jobs N] \
-                     [--skips-pass] [--list] [--golden FOLDER]";
+const USAGE: &str = "\
+usage: vm --program PATH [OPTION]...
+
+Move arrays between the program and real kernels, in virtual machines.
+
+  --program PATH   the program under test
+  --cache FOLDER   keep downloaded kernels here [parapet-kernels in the temporary folder]
+  --slice          run a representative part only
+  --only TEXT      run the cases and stories only whose name contains TEXT
+  --jobs N         number of virtual machines at once [one for each core]
+  --skips-pass     do not fail for features that a kernel lacks
+  --list           print the names and exit
+  --golden FOLDER  write golden images into this folder instead";
 
 /// The command line.
 struct Order {
     program: PathBuf,
-    /// Where kernels are kept that were fetched.
+    /// Folder of downloaded kernels.
     cache: PathBuf,
     slice: bool,
     only: Option<String>,
@@ -51,6 +62,10 @@ struct Order {
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.iter().any(|word| matches!(word.as_str(), "--help" | "-h")) {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     if let Some(task) = inside::task(&arguments) {
         return task.map_or_else(report_failure, |()| ExitCode::SUCCESS);
     }
@@ -97,7 +112,7 @@ fn order(arguments: &[String]) -> Result<Order> {
     Ok(order)
 }
 
-/// True if all is well.
+/// Returns true if everything passed.
 fn run(order: &Order) -> Result<bool> {
     let mut ways = if order.slice { cell::slice() } else { cell::all() };
     let mut newer_ways = if order.slice { vec![] } else { cell::newer() };
@@ -113,10 +128,9 @@ fn run(order: &Order) -> Result<bool> {
         stories.iter().for_each(|story| println!("{}", story.name));
         return Ok(true);
     }
-    let program = order
-        .program
-        .canonicalize()
-        .map_err(|_| Failure::new(format!("no program {}; {USAGE}", order.program.display())))?;
+    let program = order.program.canonicalize().map_err(|_| {
+        Failure::new(format!("{}: program not found\n\n{USAGE}", order.program.display()))
+    })?;
     let memory = PathBuf::from("/dev/shm");
     let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
     let state = parent.join(format!("parapet-vm-{}", std::process::id()));

@@ -21,7 +21,7 @@ mod torture;
 use failure::Failure;
 use std::process::ExitCode;
 
-/// One thing that `cargo xtask` can do.
+/// A command of `cargo xtask`.
 struct Verb {
     name: &'static str,
     what: &'static str,
@@ -31,44 +31,44 @@ struct Verb {
 const VERBS: &[Verb] = &[
     Verb {
         name: "test",
-        what: "install what the tests need, run them all; or STEP…, --list",
+        what: "install the tools and run all tests; or STEP…, --list",
         run: test::run,
     },
-    Verb { name: "tidy", what: "hold the house rules (docs/style.md); --list", run: tidy::run },
-    Verb { name: "tools", what: "install what the tests need; or bench", run: tools::run },
+    Verb { name: "tidy", what: "check the house rules (docs/style.md); --list", run: tidy::run },
+    Verb {
+        name: "tools",
+        what: "install the tools of the tests; bench: those of the benchmarks",
+        run: tools::run,
+    },
     Verb {
         name: "fuzz",
-        what: "hostile bytes for a while; or --seconds N TARGET…, --list",
+        what: "fuzz the parsers and protocols; --seconds N, TARGET…, --list",
         run: fuzz::run,
     },
     Verb {
         name: "bench",
-        what: "measure beside the peers and write docs/bench; or NAME…, --list",
+        what: "compare with the peers and write docs/bench; or NAME…, --list",
         run: bench::run,
     },
     Verb {
         name: "torture",
-        what: "kill the program, cut its members' power; --rounds N, --seconds N, --level L",
+        what: "kill the program and cut the power of members under load; --help",
         run: torture::run,
     },
     Verb {
         name: "interop",
-        what: "arrays move between Parapet and the real kernel; --slice, --only TEXT, --list",
+        what: "move arrays between Parapet and real kernels; --slice, --only TEXT, --list",
         run: interop::run,
     },
     Verb {
         name: "mutants",
-        what: "break the engine on purpose: the simulator must see it; or NAME…, --quick, --list",
+        what: "check that the simulator detects engine mutants; or NAME…, --quick, --list",
         run: mutants::run,
     },
-    Verb {
-        name: "nightly",
-        what: "all that is too long for every change; --hours N (8), --list",
-        run: nightly::run,
-    },
+    Verb { name: "nightly", what: "run the long tests; --hours N [8], --list", run: nightly::run },
     Verb {
         name: "deny",
-        what: "licences, bans, sources and advisories of what we depend on; or CHECK…",
+        what: "check licences, bans, sources and advisories of dependencies; or CHECK…",
         run: deny::run,
     },
 ];
@@ -101,7 +101,7 @@ fn usage(asked: &str) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if !asked.is_empty() {
-        eprintln!("xtask: no verb {asked:?}\n");
+        eprintln!("xtask: unknown verb {asked:?}\n");
     }
     eprint!("{text}");
     ExitCode::from(2)

@@ -72,7 +72,7 @@ const STEPS: &[Step] = &[
         "cargo test --manifest-path fuzz/Cargo.toml --lib",
         3,
     ),
-    step("fuzz", "hostile bytes, all targets", "cargo xtask fuzz --seconds 20", 3),
+    step("fuzz", "all fuzz targets", "cargo xtask fuzz --seconds 20", 3),
     step("examples", "code in comments", "cargo test --workspace --doc --no-fail-fast", 2),
     step(
         "manual",

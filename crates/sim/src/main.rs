@@ -17,33 +17,35 @@ use sim::shrink::shrink;
 use sim::trace::{Detail, Trace};
 
 const USAGE: &str = "\
-cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level L] [--shards N]
-          [--cache C] [--full | --standard] [--verbose] [--marks] [--require-marks]
-          [--keep PARTS] [--whole]
+usage: cargo sim [SEED] [OPTION]...
+       cargo sim --exhaustive | --sweep | --broken NAME    (each has a --help of its own)
 
-  SEED          run this one, and print its options and its hash
-  --seeds A..B  run these
-  --regressions run every seed that ever failed (crates/sim/seeds.txt)
-  --fresh       run seeds that nobody has run, from a number on that is printed; so it is also
-                where nothing else is asked for
-  --commit      as --fresh, from a number that the commit gives
-  --seconds N   fresh seeds for so long (default: 10)
-  --full        as much as a run can hold: 3 to 8 members, 200 to 2,000 requests, all dangers
-  --standard    3 to 8 members, 200 to 2,000 requests, at least 5 crashes, and with these at least
-                30 faults (in all but some of a thousand seeds): what speed is measured by
-  --checksums   arrays keep checksums, where they can
-  --journal     arrays with parity have a journal device
-  --ruins       more is lost than the level bears, again and again
-  --level L     only this level: linear, 0, 1, 10, 4, 5, 6, 3.5
-  --shards N    so many shards
-  --cache C     only this cache mode: none, sync, writeback
-  --verbose     tell the story, and every operation of every disk
-  --marks       print how often each rare place was reached, and which were not
-  --require-marks  fail if one was not
-  --whole       tell failures as they are: the first one is not shrunk
-  --keep PARTS  of one seed, only these requests (r3.14: number 14 of client 3) and incidents (i9),
-                so many members (m4; n3 each, where they are arrays), disks halved so often (h2);
-                none is nothing but the array: as a shrunk failure names them
+Run simulated arrays under faults and check them against an oracle. A failing seed is shrunk.
+
+  SEED               run this seed; print its options and its hash
+  --seeds A..B       run these seeds
+  --regressions      run every seed that ever failed (crates/sim/seeds.txt)
+  --fresh            run new seeds from a random number, which is printed [default]
+  --commit           like --fresh, with the first seed derived from the commit
+  --seconds N        time limit of new seeds [10]
+
+  --full             all faults, 200 to 2,000 requests, 5 to 8 crashes in each run
+  --standard         the runs of the speed measurement: 3 to 8 members, 200 to 2,000 requests,
+                     at least 5 crashes and about 30 faults
+  --checksums        enable checksums where the array allows them
+  --journal          give arrays with parity a journal device
+  --ruins            lose more members than the level tolerates, repeatedly
+  --level L          use this level only: linear, 0, 1, 10, 4, 5, 6, 3.5
+  --shards N         number of shards, 1 to 16
+  --cache MODE       use this cache mode only: none, sync, writeback
+
+  --verbose          print the story and every operation of every disk
+  --marks            print how often each coverage mark was reached, and the missed marks
+  --require-marks    fail if a mark was missed
+  --whole            do not shrink failures
+  --keep PARTS       run these parts of one seed only, as a shrunk failure prints them:
+                     rC.N request N of client C, iN incident N, mN number of members (nN each if
+                     they are arrays), hN number of times the disks are halved, none the array only
 ";
 
 /// The command line.
@@ -64,17 +66,20 @@ struct Request {
 }
 
 impl Request {
-    /// The options of a seed, as they were asked for.
+    /// The options of a seed under the options of the command line.
     fn options(&self, seed: u64) -> Result<Options, String> {
         Options::draw(seed, self.wish).kept(self.keep.clone())
     }
 
-    /// Itself, if there is such a run.
+    /// Checks that the options allow a run.
+    ///
+    /// # Errors
+    /// If a part to keep does not exist, or `--keep` comes without a seed.
     fn possible(self) -> Result<Request, String> {
         match self.seed {
             Some(seed) => self.options(seed).map(drop)?,
             None if self.keep.is_all() => {}
-            None => return Err("--keep is for one seed".into()),
+            None => return Err("--keep needs one seed".into()),
         }
         Ok(self)
     }
@@ -82,7 +87,7 @@ impl Request {
     /// The line above the runs of many seeds.
     fn head(&self, seeds: &str) {
         let wish = self.wish.to_string();
-        let wish = if wish.is_empty() { "no wishes" } else { &wish };
+        let wish = if wish.is_empty() { "default options" } else { &wish };
         println!("{seeds}, {}, {wish}", report::head());
     }
 }
@@ -91,7 +96,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
     let mut request = Request::default();
     let number = |word: Option<String>, what: &str| {
         let word = word.ok_or_else(|| format!("{what} needs a number"))?;
-        word.parse::<u64>().map_err(|_| format!("{what}: {word:?} is no number"))
+        word.parse::<u64>().map_err(|_| format!("{what}: {word:?} is not a number"))
     };
     while let Some(word) = words.next() {
         match word.as_str() {
@@ -112,13 +117,14 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
                 let level =
                     Level::ALL.into_iter().find(|level| level.name() == name || short(level));
                 let names = Level::ALL.map(Level::name).join(", ");
-                let unknown = format!("--level {name}: unknown; there are {names}");
+                let unknown = format!("--level {name}: unknown level; choose one of {names}");
                 request.wish.level = Some(level.ok_or(unknown)?);
             }
             "--cache" => {
                 let name = words.next().ok_or("--cache needs a mode")?;
                 let mode = CACHES.into_iter().find(|&(_, word)| word == name);
-                let unknown = format!("--cache {name}: there are none, sync, writeback");
+                let unknown =
+                    format!("--cache {name}: unknown mode; choose one of none, sync, writeback");
                 request.wish.cache = Some(mode.ok_or(unknown)?.0);
             }
             "--keep" => {
@@ -136,7 +142,6 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
             "--verbose" => request.verbose = true,
             "--marks" => request.marks = true,
             "--require-marks" => request.require_marks = true,
-            "--help" | "-h" => return Err(String::new()),
             seed => request.seed = Some(number(Some(seed.into()), "the seed")?),
         }
     }
@@ -149,10 +154,10 @@ struct Tally {
     passed: u64,
     failed: u64,
     events: u64,
-    /// Of the hashes of all runs, in their order.
+    /// Hash over the hashes of all runs, in order.
     hash: u64,
     marks: BTreeMap<&'static str, u64>,
-    /// Of each run.
+    /// One entry for each run.
     crashes: Vec<u64>,
     faults: Vec<u64>,
 }
@@ -168,7 +173,12 @@ fn main() -> ExitCode {
     if words.next_if(|word| word == "--sweep").is_some() {
         return sim::sweep::command(words);
     }
-    let request = match parse(words).and_then(|request| request.possible()) {
+    let words: Vec<String> = words.collect();
+    if words.iter().any(|word| matches!(word.as_str(), "--help" | "-h")) {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let request = match parse(words.into_iter()).and_then(|request| request.possible()) {
         Ok(request) => request,
         Err(fault) => {
             eprintln!("{fault}\n{USAGE}");
@@ -176,7 +186,7 @@ fn main() -> ExitCode {
         }
     };
     if let Some(way) = sim::mutant::from_environment() {
-        println!("the engine is broken: {way}");
+        println!("engine mutant active: {way}");
     }
     let start = Instant::now();
     let mut tally = Tally::default();
@@ -194,7 +204,7 @@ fn main() -> ExitCode {
     }
     let Tally { passed, failed, events, hash, .. } = tally;
     let (crashes, faults) = (spread(&mut tally.crashes), spread(&mut tally.faults));
-    println!("in each seed: crashes {crashes}, faults {faults}");
+    println!("per seed: crashes {crashes}; faults {faults}");
     let seconds = start.elapsed().as_secs_f64();
     let rate = (passed + failed) as f64 / seconds * 60.0;
     println!("{rate:.0} seeds a minute, {events} events in {seconds:.1} s");
@@ -208,7 +218,7 @@ fn run(request: &Request, tally: &mut Tally) {
         return one(seed, request, tally);
     }
     if request.regressions {
-        println!("every seed that ever failed, {}, each as the list has it", report::head());
+        println!("every seed that ever failed, with the options of the list, {}", report::head());
         for words in sim::regressions::all() {
             let line = parse(words.into_iter()).expect("a test reads the list");
             let seed = line.seed.expect("a test reads the list");
@@ -222,14 +232,14 @@ fn run(request: &Request, tally: &mut Tally) {
     if request.fresh || !request.regressions && request.seeds.is_none() {
         let first = if request.of_commit { of_commit() } else { fresh() };
         let start = Instant::now();
-        request.head(&format!("seeds from {first} on"));
+        request.head(&format!("new seeds from {first}"));
         let time = Duration::from_secs(request.seconds.unwrap_or(10));
         let seeds = (first..).take_while(|_| start.elapsed() < time);
         seeds.for_each(|seed| try_seed(seed, request, tally));
     }
 }
 
-/// Least, median and most.
+/// Minimum, median and maximum, as text.
 fn spread(numbers: &mut [u64]) -> String {
     numbers.sort_unstable();
     let numbers = &*numbers;
@@ -239,15 +249,15 @@ fn spread(numbers: &mut [u64]) -> String {
     }
 }
 
-/// A new seed: from the time of day.
+/// A new seed, derived from the time of day.
 fn fresh() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     mix(now.as_nanos() as u64) % 1_000_000_000
 }
 
-/// A seed that was new at this commit: a second run uses the same one.
+/// A seed derived from the commit: a second run uses the same one.
 fn of_commit() -> u64 {
-    // Uncommitted changes do not count: every run before a commit is the same.
+    // Uncommitted changes do not count: all runs before the next commit use the same seeds.
     let commit = report::COMMIT.trim_end_matches(report::DIRTY);
     let commit = commit.bytes().fold(0, |checksum, byte| mix(checksum ^ u64::from(byte)));
     mix(commit) % 1_000_000_000
@@ -255,7 +265,7 @@ fn of_commit() -> u64 {
 
 fn one(seed: u64, request: &Request, tally: &mut Tally) {
     println!("seed {seed}, {}", report::head());
-    let options = request.options(seed).expect("it was looked at before");
+    let options = request.options(seed).expect("`possible` checked these options");
     println!("{options}");
     let telling = if request.verbose { Detail::Everything } else { Detail::Nothing };
     let ending = scenario::run_with(options, telling);
@@ -298,7 +308,7 @@ fn fail(seed: u64, trace: &Trace, failure: &str, request: &Request, first: bool)
     };
     let same = keep == request.keep;
     let whole = Options::draw(seed, request.wish);
-    let options = whole.clone().kept(keep.clone()).expect("it was run");
+    let options = whole.clone().kept(keep.clone()).expect("this selection was run");
     println!("{options}");
     let mut failure = failure.to_string();
     if !same {
@@ -310,7 +320,7 @@ fn fail(seed: u64, trace: &Trace, failure: &str, request: &Request, first: bool)
             println!("{line}");
         }
         if same && again.trace.hash() != trace.hash() {
-            println!("NOT DETERMINISTIC: the second run of this seed went another way");
+            println!("NOT DETERMINISTIC: the second run of this seed has another hash");
         }
         // The short story's own numbers.
         failure = again.failure.unwrap_or(failure);

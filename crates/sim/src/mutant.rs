@@ -105,17 +105,17 @@ fn by_site(way: Broken) -> Option<(Catch, String)> {
 }
 
 const USAGE: &str = "\
-cargo sim --broken NAME [--seeds A..B] [--checksums] [--exhaustive [--level L]] [--sweep]
-cargo sim --broken list
+usage: cargo sim --broken NAME [--seeds A..B] [--checksums] [--exhaustive [--level L]] [--sweep]
+       cargo sim --broken list
 
-  NAME          the way in which the engine is broken (io/src/broken.rs)
-  --seeds A..B  only these seeds
-  --checksums   seeds of arrays that keep checksums
-  --exhaustive  only the exhaustive mode, if need be of one level
-  --sweep       only the sweep
+Run a mutant of the engine until a seed, case or operation fails with it and passes without it.
 
-Stops at the first seed, case or operation that fails for the broken engine and passes for the sound
-one. Without an option: up to 3,000 seeds, or the tool that the table names.
+  NAME          the mutant (io/src/broken.rs); list prints them all
+  --seeds A..B  run these seeds [up to 3,000, or the tool that the mutant's table names]
+  --checksums   enable checksums
+  --exhaustive  use the exhaustive mode only
+  --level L     the level for --exhaustive
+  --sweep       use the sweep only
 ";
 
 /// The command line.
@@ -159,6 +159,10 @@ pub fn from_environment() -> Option<String> {
 /// The command: `--broken` with its arguments.
 pub fn command(words: impl Iterator<Item = String>) -> ExitCode {
     let words: Vec<String> = words.collect();
+    if words.iter().any(|word| matches!(word.as_str(), "--help" | "-h")) {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
     if !broken::POSSIBLE {
         return again(&words);
     }

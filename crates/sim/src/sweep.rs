@@ -125,10 +125,12 @@ impl Tally {
 }
 
 const USAGE: &str = "\
-cargo sim --sweep [--level L] [--stride N]
+usage: cargo sim --sweep [--level L] [--stride N]
 
-  --level L    only this level
-  --stride N   one of so many operations fails (default: 1, each)";
+Fail each single disk operation in turn, in every phase of an array's life.
+
+  --level L    sweep this level only
+  --stride N   fail every N-th operation only [1]";
 
 /// The command: sweeps everything, prints the table.
 pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
@@ -140,8 +142,12 @@ pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
             "--level" => next.parse::<Level>().map(|l| level = Some(l)).is_ok(),
             _ => false,
         };
+        if matches!(word.as_str(), "--help" | "-h") {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
         if !known {
-            eprintln!("{word} {next}: not understood\n{USAGE}");
+            eprintln!("{word} {next}: unknown option\n{USAGE}");
             return ExitCode::from(2);
         }
     }

@@ -1,6 +1,5 @@
-//! A client that keeps so many requests under way, and times each of them. Its buffers and lists
-//! are its own and used again: it allocates nothing while it is timed, so what is measured is the
-//! disk below it.
+//! A client that keeps a number of requests in flight, and times each of them. It reuses its buffers
+//! and lists and allocates nothing during a measurement, so the result is the time of the disk.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use io::{Completion, Disk, Done, Op, Pool, Work};
 
-/// What a client does.
+/// The load of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Load {
     pub(crate) write: bool,
@@ -31,7 +30,7 @@ impl Load {
         Load { random: true, ..self }
     }
 
-    /// Rates of large requests are told in bytes, those of small ones in requests.
+    /// True if its rate is reported in bytes; rates of random requests are reported in requests.
     pub(crate) fn in_bytes(&self) -> bool {
         !self.random
     }
@@ -43,21 +42,21 @@ impl Load {
     }
 }
 
-/// What a client has seen in a while.
-pub(crate) struct Seen {
+/// The results of a measurement.
+pub(crate) struct Measured {
     pub(crate) requests: u64,
     pub(crate) seconds: f64,
     latencies: Vec<u32>,
 }
 
-impl Seen {
+impl Measured {
     /// MB/s of sequential loads, thousands of requests per second of random ones.
     pub(crate) fn rate(&self, load: Load) -> f64 {
         let requests = self.requests as f64 / self.seconds;
         if load.in_bytes() { requests * load.bytes as f64 / 1e6 } else { requests / 1e3 }
     }
 
-    /// The latency in µs that 99 of 100 requests kept.
+    /// 99th percentile of the latencies, in µs.
     pub(crate) fn p99_us(&mut self) -> f64 {
         self.latencies.sort_unstable();
         let index = self.latencies.len() * 99 / 100;
@@ -65,7 +64,7 @@ impl Seen {
     }
 }
 
-/// See the module.
+/// A client with a fixed load.
 pub(crate) struct Client {
     load: Load,
     idle: Vec<Option<Work>>,
@@ -75,7 +74,7 @@ pub(crate) struct Client {
     random: u64,
 }
 
-/// The most latencies kept; a while has fewer requests.
+/// Maximum number of recorded latencies; a measurement has fewer requests.
 const LATENCIES_MAX: usize = 1 << 20;
 
 impl Client {
@@ -113,13 +112,13 @@ impl Client {
         block * self.load.bytes as u64
     }
 
-    /// Loads the disk as long as `goes_on` says, and waits for what is under way then. `goes_on` is
-    /// asked after each look at all requests under way.
+    /// Loads the disk while `goes_on` returns true, then waits for the requests in flight. Calls
+    /// `goes_on` after each poll of these requests.
     pub(crate) async fn run(
         &mut self,
         disk: &dyn Disk,
         mut goes_on: impl FnMut(Duration) -> bool,
-    ) -> Seen {
+    ) -> Measured {
         let disk_bytes = disk.limits().bytes;
         let (started, mut requests, mut going) = (Instant::now(), 0, true);
         self.latencies.clear();
@@ -129,7 +128,7 @@ impl Client {
                 if let Some((begun, completion)) = &mut self.busy[place]
                     && let Poll::Ready(done) = Pin::new(completion).poll(cx)
                 {
-                    done.result.expect("the disk is sound");
+                    done.result.expect("the disk works");
                     if self.latencies.len() < LATENCIES_MAX {
                         self.latencies.push(begun.elapsed().as_nanos() as u32);
                     }
@@ -150,7 +149,7 @@ impl Client {
                 return Poll::Ready(());
             }
             if moved {
-                // The array's own tasks have their turn, as they have in a server.
+                // Lets the array's own tasks run, as in a server.
                 cx.waker().wake_by_ref();
             }
             Poll::Pending
@@ -159,11 +158,11 @@ impl Client {
         let seconds = started.elapsed().as_secs_f64();
         let latencies = std::mem::take(&mut self.latencies);
         self.latencies = Vec::with_capacity(LATENCIES_MAX);
-        Seen { requests, seconds, latencies }
+        Measured { requests, seconds, latencies }
     }
 
-    /// Loads the disk for so long.
-    pub(crate) async fn run_for(&mut self, disk: &dyn Disk, duration: Duration) -> Seen {
+    /// Loads the disk for `duration`.
+    pub(crate) async fn run_for(&mut self, disk: &dyn Disk, duration: Duration) -> Measured {
         self.run(disk, |elapsed| elapsed < duration).await
     }
 }

@@ -1,5 +1,4 @@
-//! What the life of an array costs: reads while a member is missing, rebuild, scrub, and what a
-//! client feels of the last two.
+//! The cost of degraded reads, rebuild and scrub, and the latency of clients during the last two.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -18,10 +17,10 @@ use crate::row::Row;
 use crate::stage::{RAID5, RAID5_WIDE, RAID6, RAID10, Shape};
 
 const DEGRADED_BYTES: u64 = 128 << 20;
-/// Bytes of data on each member that is rebuilt or scrubbed.
+/// Bytes of data on each member for rebuilds and scrubs.
 const MEMBER_BYTES: u64 = 192 << 20;
 
-/// Reads of an array that is whole and of the same one with a member missing, in turn.
+/// Reads of a healthy array and of the same array with a missing member, alternately.
 pub(crate) async fn degraded(medium: Medium, on: &Executor) {
     let folder = Folder::new(medium);
     let loads = [Load::read(1 << 20, 8), Load::read(16 << 10, 16).random()];
@@ -46,16 +45,16 @@ pub(crate) async fn degraded(medium: Medium, on: &Executor) {
             let least = if load.in_bytes() { 0.7 } else { 0.5 };
             row.ours(ours).peer("healthy", whole).target(Some(least)).print();
         }
-        setup.array.stop().await.expect("sound members");
+        setup.array.stop().await.expect("the members work");
     }
 }
 
 fn first_member(array: &Array) -> layout::MemberId {
     let status = array.status();
-    status.slots[0].member.as_ref().expect("slot 0 is held").id
+    status.slots[0].member.as_ref().expect("slot 0 has a member").id
 }
 
-/// Waits for the next event of this kind, after the first `from`.
+/// Waits for the next event of this kind, after the first `from` events.
 async fn event(array: &Array, kind: EventKind, mut from: u64) {
     loop {
         array.log().wait(from).await;
@@ -67,7 +66,7 @@ async fn event(array: &Array, kind: EventKind, mut from: u64) {
     }
 }
 
-/// An array with a disk more than it needs.
+/// An array, and a free disk.
 struct Setup {
     array: Array,
     shape: Shape,
@@ -75,7 +74,7 @@ struct Setup {
     members: Vec<Rc<dyn Disk>>,
 }
 
-/// A new one, all of its data written.
+/// Creates an array and writes all its data.
 async fn setup(shape: Shape, data_bytes: u64, folder: &Folder, on: &Executor) -> Setup {
     let members = shape.members(data_bytes, folder, on).await;
     let spare = folder.disk(shape.member_bytes(data_bytes), on).await;
@@ -83,7 +82,7 @@ async fn setup(shape: Shape, data_bytes: u64, folder: &Folder, on: &Executor) ->
     let mut client = Client::new(Load::write(1 << 20, 8));
     let writes = Cell::new(0);
     let capacity = array.geometry().capacity() >> 20;
-    // One look at the requests under way can begin as many as there are places: near enough.
+    // Each poll may start several requests, so this writes at least the capacity.
     let go = |_| writes.replace(writes.get() + 1) < capacity;
     client.run(&array, go).await;
     Setup { array, shape, spare, members }
@@ -95,17 +94,17 @@ impl Setup {
         (self.array.geometry().capacity() / self.shape.data) as f64
     }
 
-    /// Takes out the holder of slot 0.
+    /// Removes the member of slot 0.
     async fn lose(&mut self) {
         let lost = first_member(&self.array);
-        self.array.fail(lost).await.expect("the level can spare one");
-        self.array.remove(lost).await.expect("it has failed");
+        self.array.fail(lost).await.expect("the level tolerates the loss");
+        self.array.remove(lost).await.expect("the member has failed");
         std::mem::swap(&mut self.members[0], &mut self.spare);
     }
 
-    /// Gives the place of who was lost to the disk that was free.
+    /// Adds the free disk in place of the lost member.
     async fn refill(&mut self) {
-        self.array.add(Rc::clone(&self.members[0]), "new").await.expect("it is large enough");
+        self.array.add(Rc::clone(&self.members[0]), "new").await.expect("the disk is large enough");
     }
 
     async fn rebuilt(&mut self) -> f64 {
@@ -118,37 +117,37 @@ impl Setup {
 
     async fn scrubbed(&self) -> f64 {
         let (from, begun) = (self.array.log().count(), Instant::now());
-        self.array.scrub(false).expect("an idle, whole array");
+        self.array.scrub(false).expect("an idle, healthy array");
         event(&self.array, EventKind::JobFinished, from).await;
-        let result = self.array.status().last_scrub.expect("one has just ended");
+        let result = self.array.status().last_scrub.expect("a scrub has just ended");
         assert!(result.complete && result.report.findings.is_empty(), "{result:?}");
         self.used_bytes() * self.members.len() as f64 / begun.elapsed().as_secs_f64() / 1e6
     }
 
-    /// A client's p99 in µs while background work goes on, for `duration` at most.
+    /// A client's p99 in µs while background work runs, for at most `duration`.
     async fn client_p99(&self, client: &mut Client, duration: Duration) -> f64 {
         let busy = |array: &Array| array.status().job.is_some();
-        let asked = Cell::new(0_u32);
+        let polls = Cell::new(0_u32);
         let goes_on = |elapsed: Duration| {
-            asked.set(asked.get().wrapping_add(1));
-            elapsed < duration && (!asked.get().is_multiple_of(256) || busy(&self.array))
+            polls.set(polls.get().wrapping_add(1));
+            elapsed < duration && (!polls.get().is_multiple_of(256) || busy(&self.array))
         };
         client.run(&self.array, goes_on).await.p99_us()
     }
 }
 
-/// Rebuild of RAID 5 5+1, scrub of RAID 5 and 6, and what a client feels of them.
+/// Rebuild of RAID 5 5+1, scrub of RAID 5 and 6, and the latency of a client meanwhile.
 pub(crate) async fn background(medium: Medium, on: &Executor) {
     let folder = Folder::new(medium);
     let mut five = setup(RAID5_WIDE, MEMBER_BYTES * RAID5_WIDE.data, &folder, on).await;
     rebuild(medium, &mut five).await;
     scrub(medium, &five).await;
     foreground(medium, &mut five).await;
-    five.array.stop().await.expect("sound members");
+    five.array.stop().await.expect("the members work");
     drop(five);
     let six = setup(RAID6, MEMBER_BYTES * RAID6.data, &folder, on).await;
     scrub(medium, &six).await;
-    six.array.stop().await.expect("sound members");
+    six.array.stop().await.expect("the members work");
 }
 
 async fn rebuild(medium: Medium, setup: &mut Setup) {
@@ -156,7 +155,7 @@ async fn rebuild(medium: Medium, setup: &mut Setup) {
     let mut client = Client::new(load);
     let (mut ours, mut share) = (Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
-        // The free disk: what a survivor could be read at, alone.
+        // The free disk gives the read rate of a survivor without other load.
         let raw = client.run_for(&*setup.spare, Duration::from_millis(100)).await.rate(load);
         share.push(raw / (setup.members.len() - 1) as f64);
         ours.push(setup.rebuilt().await);
@@ -183,7 +182,7 @@ async fn scrub(medium: Medium, setup: &Setup) {
     let name = format!("{}: {} scrub", medium.name(), setup.shape.name);
     let unit = "MB/s of members";
     Row::new(&*name, unit).ours(&ours).peer("raw read", &raw).print();
-    // btrfs on loop devices was measured elsewhere: its MB/s over those of a raw file there.
+    // btrfs on loop devices, measured on another machine: its MB/s over those of a raw file.
     let six = setup.shape.level == layout::Level::Raid6;
     let share = match (medium, six) {
         (Medium::Disk, false) => 585.0 / 1200.0,
@@ -212,7 +211,7 @@ async fn foreground(medium: Medium, setup: &mut Setup) {
             rebuild.push(setup.client_p99(&mut client, Duration::from_millis(300)).await);
             event(&setup.array, EventKind::SpareActive, from).await;
             let from = setup.array.log().count();
-            setup.array.scrub(false).expect("an idle, whole array");
+            setup.array.scrub(false).expect("an idle, healthy array");
             scrub.push(setup.client_p99(&mut client, Duration::from_millis(300)).await);
             event(&setup.array, EventKind::JobFinished, from).await;
         }

@@ -1,14 +1,13 @@
 //! The engine in process, on one core: every level under every load, on memory, on files in memory
-//! and on disk files, beside one raw member file in the same run; what policies against the write
-//! hole and checksums cost; degraded reads, rebuild, scrub, and what clients feel of those.
+//! and on disk files, compared with one raw member file in the same run; the cost of consistency
+//! policies and checksums; degraded reads, rebuild, scrub, and the latency of clients meanwhile.
 //!
 //! `cargo bench -p parapet --bench engine [-- WHAT] [memory|tmpfs|disk]`, where WHAT is `matrix`,
-//! `safety`, `degraded` or `background` (`cargo xtask bench engine` keeps the figures). One JSON
-//! line a figure: medians of the rounds,
-//! in each of which everything compared is measured in turn; the ratio is the median of the rounds'
-//! own. Rates are MB/s (10⁶ bytes) for sequential loads and thousands of requests a second for
-//! random ones. All of it runs on one core: on memory and tmpfs 1000 / (k/s) is the CPU time of a
-//! request in µs.
+//! `safety`, `degraded` or `background` (`cargo xtask bench engine` stores the figures). Prints one
+//! JSON line for each figure: medians over the rounds. Each round measures all subjects in turn, and
+//! the ratio is the median of the ratios of the rounds. Rates are MB/s (10⁶ bytes) for sequential
+//! loads and thousands of requests per second for random ones. Everything runs on one core: on
+//! memory and tmpfs 1000 / (k/s) is the CPU time of a request in µs.
 
 #![forbid(unsafe_code)]
 
@@ -23,14 +22,14 @@ mod stage;
 use medium::Medium;
 use os::Executor;
 
-/// Of everything that is compared.
+/// Number of rounds of each comparison.
 const ROUNDS: usize = 5;
 
-/// The core that all of it runs on: the last one, as servers are measured.
+/// Pins the process to the last core, as in the measurements of servers.
 fn pin() {
-    let cores = os::threads::allowed().expect("the kernel tells");
-    let last = *cores.last().expect("we run on one");
-    os::threads::pin(last).expect("a core that is allowed");
+    let cores = os::threads::allowed().expect("the kernel reports the allowed cores");
+    let last = *cores.last().expect("this process runs on a core");
+    os::threads::pin(last).expect("an allowed core");
 }
 
 fn main() {
@@ -44,7 +43,7 @@ fn main() {
     let media = Medium::ALL.map(Medium::name);
     pin();
     for medium in Medium::ALL.into_iter().filter(|medium| is(medium.name(), &media)) {
-        // Each part has an executor of its own: what it opened is closed before the next begins.
+        // Each part has its own executor, which closes its files before the next part begins.
         let on = || Executor::new(os::Config::default()).expect("an event loop");
         if is("matrix", &parts) {
             let on = on();

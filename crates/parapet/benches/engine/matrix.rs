@@ -1,8 +1,8 @@
-//! Every level under every load on every medium, beside one raw member file: all of them in turn in
-//! each round.
+//! Every level under every load on every medium, compared with one raw member file. Each round
+//! measures all of them in turn.
 //!
-//! Each round has a raw file of its own, made between the members of arrays: where a file happens
-//! to lie, above all in the memory of a virtual machine, can be worth a factor of two.
+//! Each round has its own raw file, created between the members of arrays: the location of a file,
+//! above all in the memory of a virtual machine, can change its speed by a factor of two.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -48,7 +48,7 @@ const DATA_BYTES: u64 = 128 << 20;
 const WARM: Duration = Duration::from_millis(10);
 const SLICE: Duration = Duration::from_millis(60);
 
-/// The least ratio to a raw member file that is wanted.
+/// The target for the ratio to a raw member file.
 fn target(shape: Shape, load: Load, medium: Medium) -> Option<f64> {
     match (shape.level, load) {
         _ if medium == Medium::Memory => None,
@@ -59,9 +59,9 @@ fn target(shape: Shape, load: Load, medium: Medium) -> Option<f64> {
     }
 }
 
-/// What SPDK 24.01 reached over aio on tmpfs with one core, as a share of what `pread` and `pwrite`
-/// reached on one raw file of that machine; and the least share of that which is wanted. SPDK is
-/// not packaged, so it does not run here.
+/// The rate of SPDK 24.01 over aio on tmpfs with one core, as a share of the rate of `pread` and
+/// `pwrite` on one raw file of that machine; and the target for our ratio to it. SPDK is not
+/// packaged, so it does not run here.
 fn spdk(shape: Shape, load: Load, medium: Medium) -> Option<(f64, f64)> {
     match (shape.level, load) {
         _ if medium != Medium::Tmpfs => None,
@@ -69,14 +69,14 @@ fn spdk(shape: Shape, load: Load, medium: Medium) -> Option<(f64, f64)> {
         (Level::Raid5, STRIPES) => Some((2894.0 / 6624.0, 1.0)),
         // raid0 and raid5f: 5032 and 5133 of 8280 MB/s.
         (Level::Raid0 | Level::Raid5, READ) => Some((5000.0 / 8280.0, 0.95)),
-        // raid0 and raid5f: 404 and 379 of 666 thousand a second.
+        // raid0 and raid5f: 404 and 379 of 666 thousand per second.
         (Level::Raid0 | Level::Raid5, READ_4K) => Some((400.0 / 666.0, 0.95)),
         _ => None,
     }
 }
 
-/// An array as it is made unless one says otherwise, and its like that is only as safe as md's:
-/// neither intent log nor checksums.
+/// An array with default options, and an array that is only as safe as md's: without intent log and
+/// checksums.
 struct Pair {
     shape: Shape,
     usual: Array,
@@ -109,16 +109,16 @@ pub(crate) async fn measure(medium: Medium, on: &Executor) {
     }
     let loads = LOADS.into_iter().filter(|load| medium != Medium::Memory || load.depth > 1);
     for load in loads {
-        beside_raw(load, medium, &raws, &pairs).await;
+        compare_with_raw(load, medium, &raws, &pairs).await;
     }
     for Pair { usual, plain, .. } in pairs {
         for array in [Some(usual), plain].into_iter().flatten() {
-            array.stop().await.expect("sound members");
+            array.stop().await.expect("the members work");
         }
     }
 }
 
-async fn beside_raw(load: Load, medium: Medium, raws: &[Rc<dyn Disk>], pairs: &[Pair]) {
+async fn compare_with_raw(load: Load, medium: Medium, raws: &[Rc<dyn Disk>], pairs: &[Pair]) {
     let mut client = Client::new(load);
     let mut peers = Vec::new();
     let mut figures = vec![(Vec::new(), Vec::new()); pairs.len()];
@@ -146,7 +146,7 @@ async fn beside_raw(load: Load, medium: Medium, raws: &[Rc<dyn Disk>], pairs: &[
     }
 }
 
-/// The rate of one slice, after a short warming.
+/// The rate of one slice, after a short warm-up.
 pub(crate) async fn rate(client: &mut Client, disk: &dyn Disk, load: Load) -> f64 {
     client.run_for(disk, WARM).await;
     client.run_for(disk, SLICE).await.rate(load)

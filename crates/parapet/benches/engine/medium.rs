@@ -1,5 +1,5 @@
-//! What members lie on while they are measured: memory, files in memory, files on a disk. Owns the
-//! files; they go when the folder goes. Never measures anything.
+//! The media of members: memory, files in memory, files on a disk. Owns the files and removes them
+//! with their folder. Never measures anything.
 
 use std::cell::Cell;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use io::{Disk, MemDisk, Op, Pool};
 use os::{Executor, FileDisk, Options};
 
-/// Where members lie.
+/// The medium of members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Medium {
     /// `io::MemDisk`: no system call.
@@ -38,7 +38,7 @@ impl Medium {
     }
 }
 
-/// A folder for members; it and they are gone when it is dropped.
+/// A folder of members, removed on drop.
 pub(crate) struct Folder {
     path: PathBuf,
     made: Cell<usize>,
@@ -52,7 +52,7 @@ impl Folder {
         Folder { path, made: Cell::new(0), medium }
     }
 
-    /// A new disk of so many bytes, every block of it written: with zeros.
+    /// Creates a disk of `bytes`, with zeros written to every block.
     pub(crate) async fn disk(&self, bytes: u64, on: &Executor) -> Rc<dyn Disk> {
         let disk: Rc<dyn Disk> = match self.medium {
             Medium::Memory => Rc::new(MemDisk::new(bytes)),
@@ -62,26 +62,26 @@ impl Folder {
         };
         let (pool, step) = (Pool::new(1 << 20), 1 << 20);
         let zeros = pool.take_zeroed(step).freeze();
-        let mut under_way = std::collections::VecDeque::new();
+        let mut in_flight = std::collections::VecDeque::new();
         for at in (0..bytes).step_by(step) {
             let len = (bytes - at).min(step as u64) as usize;
-            under_way.push_back(disk.submit(Op::write(at, zeros.slice(0..len))));
-            if under_way.len() == 8 {
-                let oldest = under_way.pop_front().expect("there are eight");
-                oldest.await.result.expect("room for the member");
+            in_flight.push_back(disk.submit(Op::write(at, zeros.slice(0..len))));
+            if in_flight.len() == 8 {
+                let oldest = in_flight.pop_front().expect("eight writes are in flight");
+                oldest.await.result.expect("the medium has space for the member");
             }
         }
-        for write in under_way {
-            write.await.result.expect("room for the member");
+        for write in in_flight {
+            write.await.result.expect("the medium has space for the member");
         }
-        disk.submit(Op::flush()).await.result.expect("a disk that keeps what it was given");
+        disk.submit(Op::flush()).await.result.expect("the flush succeeds");
         disk
     }
 }
 
 fn open(path: &Path, bytes: u64, on: &Executor) -> Rc<FileDisk> {
     let options = Options { create_bytes: Some(bytes), ..Options::default() };
-    FileDisk::open(path, &options, &on.spawner()).expect("a new file in our own folder")
+    FileDisk::open(path, &options, &on.spawner()).expect("the folder is ours")
 }
 
 impl Drop for Folder {

@@ -1,14 +1,15 @@
-//! A figure beside its peers', as `cargo xtask bench` reads it: one JSON object a line.
+//! A figure and those of its peers, in the form that `cargo xtask bench` reads: one JSON object per
+//! line.
 
 use serde_json::{Map, json};
 
-/// The median. Of nothing: 0.
+/// The median; 0 without values.
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
-/// A figure in the making: one value of ours and of each peer per round.
+/// A figure: one value of ours and of each peer per round.
 pub(crate) struct Row {
     name: String,
     unit: &'static str,
@@ -28,7 +29,7 @@ impl Row {
         Row { target: least, ..self }
     }
 
-    /// A time: the ratio is the peer's over ours.
+    /// Marks the figure as a time: the ratio is the peer's value over ours.
     pub(crate) fn less_is_better(self) -> Row {
         Row { less_is_better: true, ..self }
     }
@@ -38,19 +39,19 @@ impl Row {
         self
     }
 
-    /// The ratio is to the first peer.
+    /// Adds a peer. The ratio refers to the first one.
     pub(crate) fn peer(mut self, name: &'static str, values: &[f64]) -> Row {
         self.peers.push((name, values.to_vec()));
         self
     }
 
-    /// A peer's figure that was measured elsewhere, or a limit.
+    /// Adds a constant: a figure from another machine, or a limit.
     pub(crate) fn fixed(self, name: &'static str, value: f64) -> Row {
         let values = vec![value; self.ours.len()];
         self.peer(name, &values)
     }
 
-    /// Prints it: medians, and the median of the rounds' own ratios.
+    /// Prints the medians, and the median of the ratios of the rounds.
     pub(crate) fn print(self) {
         let rounded = |value: f64| (value * 1000.0).round() / 1000.0;
         let ratio = |(ours, peer): (&f64, &f64)| match self.less_is_better {

@@ -1,5 +1,5 @@
-//! What safety costs: the same array with each policy against the write hole, and with checksums,
-//! all in turn in each round. The ratio is to the usual policy without checksums.
+//! The cost of safety: the same array with each consistency policy, with and without checksums. Each
+//! round measures all of them in turn. The ratio refers to the default policy without checksums.
 
 use array::Array;
 use layout::Level;
@@ -27,72 +27,72 @@ const LOADS: [Load; 6] = [
 
 const DATA_BYTES: u64 = 128 << 20;
 
-/// How an array is kept safe.
+/// A consistency policy, with or without checksums.
 #[derive(Clone, Copy)]
-struct Way {
+struct Policy {
     name: &'static str,
     consistency: Consistency,
     checksums: bool,
 }
 
-const fn way(name: &'static str, consistency: Consistency, checksums: bool) -> Way {
-    Way { name, consistency, checksums }
+const fn policy(name: &'static str, consistency: Consistency, checksums: bool) -> Policy {
+    Policy { name, consistency, checksums }
 }
 
-/// The first one is what the others are beside.
-fn ways(shape: Shape) -> Vec<Way> {
+/// The policies of a level; the others are compared with the first.
+fn policies(shape: Shape) -> Vec<Policy> {
     use Consistency::{Bitmap, Intent, Journal, Ppl};
     match shape.level {
-        Level::Raid1 => vec![way("bitmap", Bitmap, false), way("checksums", Bitmap, true)],
+        Level::Raid1 => vec![policy("bitmap", Bitmap, false), policy("checksums", Bitmap, true)],
         _ => {
-            let mut ways = vec![
-                way("intent", Intent, false),
-                way("checksums", Intent, true),
-                way("bitmap", Bitmap, false),
-                way("bitmap and checksums", Bitmap, true),
-                way("journal", Journal, false),
-                way("journal and checksums", Journal, true),
+            let mut policies = vec![
+                policy("intent", Intent, false),
+                policy("checksums", Intent, true),
+                policy("bitmap", Bitmap, false),
+                policy("bitmap and checksums", Bitmap, true),
+                policy("journal", Journal, false),
+                policy("journal and checksums", Journal, true),
             ];
-            let ppl = way("ppl", Ppl, false);
-            ways.extend((shape.level == Level::Raid5).then_some(ppl));
-            ways
+            let ppl = policy("ppl", Ppl, false);
+            policies.extend((shape.level == Level::Raid5).then_some(ppl));
+            policies
         }
     }
 }
 
-async fn start(shape: Shape, way: Way, folder: &Folder, on: &Executor) -> Array {
-    let bitmap = (way.consistency != Consistency::Ppl).then_some(BitmapChunk::Fitting);
-    let (consistency, checksums) = (Some(way.consistency), Some(way.checksums));
+async fn start(shape: Shape, policy: Policy, folder: &Folder, on: &Executor) -> Array {
+    let bitmap = (policy.consistency != Consistency::Ppl).then_some(BitmapChunk::Fitting);
+    let (consistency, checksums) = (Some(policy.consistency), Some(policy.checksums));
     let members = shape.members(DATA_BYTES, folder, on).await;
     shape.start_as(&members, on, |new| NewArray { bitmap, consistency, checksums, ..new }).await
 }
 
-/// Measures each way of each level on this medium.
+/// Measures each policy of each level on this medium.
 pub(crate) async fn measure(medium: Medium, on: &Executor) {
     for shape in [RAID1, RAID5, RAID6] {
         let folder = Folder::new(medium);
-        let ways = ways(shape);
+        let policies = policies(shape);
         let mut arrays = Vec::new();
-        for &way in &ways {
-            arrays.push(start(shape, way, &folder, on).await);
+        for &policy in &policies {
+            arrays.push(start(shape, policy, &folder, on).await);
         }
         for load in LOADS {
             let mut client = Client::new(load);
-            let mut figures = vec![Vec::new(); ways.len()];
+            let mut figures = vec![Vec::new(); policies.len()];
             for _ in 0..ROUNDS {
                 for (array, figures) in arrays.iter().zip(&mut figures) {
                     figures.push(rate(&mut client, array, load).await);
                 }
             }
             let unit = if load.in_bytes() { "MB/s" } else { "k/s" };
-            for (way, own) in ways.iter().zip(&figures).skip(1) {
+            for (policy, own) in policies.iter().zip(&figures).skip(1) {
                 let (medium, shape) = (medium.name(), shape.name);
-                let name = format!("{medium}: {shape}, {}, {}", way.name, load.name());
-                Row::new(name, unit).ours(own).peer(ways[0].name, &figures[0]).print();
+                let name = format!("{medium}: {shape}, {}, {}", policy.name, load.name());
+                Row::new(name, unit).ours(own).peer(policies[0].name, &figures[0]).print();
             }
         }
         for array in arrays {
-            array.stop().await.expect("sound members");
+            array.stop().await.expect("the members work");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Arrays to be measured: made, assembled, running, and idle before the first request.
+//! The arrays under test: created, assembled, running, and idle before the first request.
 
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +13,13 @@ use os::Executor;
 
 use crate::medium::Folder;
 
-/// What is measured.
+/// The properties of an array under test.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) name: &'static str,
     pub(crate) level: Level,
     pub(crate) members: usize,
-    /// How many members' worth of data.
+    /// Number of data members.
     pub(crate) data: u64,
 }
 
@@ -35,7 +35,7 @@ pub(crate) const RAID10: Shape = shape("RAID 10 ×4", Level::Raid10, 4, 2);
 pub(crate) const RAID35: Shape = shape("RAID 3.5 4+1", Level::Raid35, 5, 4);
 pub(crate) const RAID5_WIDE: Shape = shape("RAID 5 5+1", Level::Raid5, 6, 5);
 
-/// Room on each member for superblock, bitmap, logs and checksums.
+/// Space on each member for superblock, bitmap, logs and checksums.
 const OVERHEAD_BYTES: u64 = 16 << 20;
 
 impl Shape {
@@ -70,12 +70,12 @@ impl Shape {
         members
     }
 
-    /// An array over these members, of zeros, running and idle.
+    /// Starts an array of zeros on these members, running and idle.
     pub(crate) async fn start(&self, members: &[Rc<dyn Disk>], on: &Executor) -> Array {
         self.start_as(members, on, |new| new).await
     }
 
-    /// The same, of what `change` makes of the usual.
+    /// Like [`Shape::start`], with default options modified by `change`.
     pub(crate) async fn start_as(
         &self,
         members: &[Rc<dyn Disk>],
@@ -89,10 +89,12 @@ impl Shape {
         };
         let new = change(self.new_array());
         let random: Random = Rc::new(random);
-        create(&new, candidates(), &(on.clock() as _), &*random).await.expect("members that fit");
+        create(&new, candidates(), &(on.clock() as _), &*random)
+            .await
+            .expect("the members are large enough");
         let options = Options::default();
         let assembly = assemble(candidates(), &options, on.clock(), random).await;
-        let assembly = assembly.expect("members of one array");
+        let assembly = assembly.expect("the members form an array");
         let array = Array::start(assembly, &Host::new(on.clock()));
         on.spawn_local(array.run());
         let status = array.status();
@@ -101,7 +103,7 @@ impl Shape {
     }
 }
 
-/// Identities, none of them twice.
+/// Returns unique identities.
 fn random(bytes: &mut [u8]) {
     static COUNT: AtomicU64 = AtomicU64::new(1);
     for bytes in bytes.chunks_mut(8) {

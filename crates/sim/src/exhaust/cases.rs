@@ -22,7 +22,8 @@ pub struct Case {
 }
 
 impl Case {
-    /// True if another case is the same but for the numbers of the members: where parity lies.
+    /// True if another case differs only in the numbering of the members, that is, in the place of
+    /// parity.
     pub(super) fn is_turned(self) -> bool {
         let Case { layout, members } = self;
         match layout {

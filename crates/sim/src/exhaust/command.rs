@@ -11,20 +11,20 @@ use super::{Case, Extent, Promise, Tally, all, run};
 use crate::report;
 
 const USAGE: &str = "\
-cargo sim --exhaustive [--level L] [--case WORDS] [--stride N] [--states N] [--triples N]
-                       [--turned N] [--seconds N [--order N]] [--jobs N] [--bitmap]
+usage: cargo sim --exhaustive [OPTION]...
 
-  --level L    only this level
-  --case WORDS only cases in whose names these are
-  --stride N   only every N-th workload of two writes (default: 1, all)
-  --states N   only one of N states (default: 1, all)
-  --triples N  so many workloads of three writes for each case (default: 50)
-  --turned N   of cases that differ from another in the numbers of the members only, every N-th of
-               these (default: 16; 1 for all)
-  --seconds N  about so long: each case has the same share
-  --order N    the order of workloads then, so that another night tries others (default: 0)
-  --jobs N     so many threads (default: one for each core)
-  --bitmap     arrays without the intent log: dirty and degraded they may be refused";
+Crash short workloads after every event, and check every state that the disks may then hold.
+
+  --level L    run this level only
+  --case TEXT  run the cases only whose name contains TEXT
+  --stride N   run every N-th workload of two writes only [1]
+  --states N   check one of N states only [1]
+  --triples N  number of workloads of three writes for each case [50]
+  --turned N   run every N-th case only of those that renumber the members of another [16]
+  --seconds N  time limit, divided evenly among the cases
+  --order N    seed of the order of workloads under a time limit [0]
+  --jobs N     number of threads [one for each core]
+  --bitmap     use arrays without an intent log; assembly may refuse them dirty and degraded";
 
 /// The command: tries all cases, prints the table.
 pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
@@ -54,8 +54,12 @@ pub fn command(mut words: impl Iterator<Item = String>) -> ExitCode {
             }
             _ => false,
         };
+        if matches!(word.as_str(), "--help" | "-h") {
+            println!("{USAGE}");
+            return ExitCode::SUCCESS;
+        }
         if !known {
-            eprintln!("{word}: not understood\n{USAGE}");
+            eprintln!("{word}: unknown option\n{USAGE}");
             return ExitCode::from(2);
         }
     }
