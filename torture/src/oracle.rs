@@ -446,12 +446,12 @@ mod tests {
             put(&mut oracle);
             oracle.crash(true);
             let begun = oracle.read();
-            assert!(oracle.check(begun, 0, &garbage).is_err(), "nobody was missing");
+            assert!(oracle.check(begun, 0, &garbage).is_err(), "no member was missing");
             oracle.expose();
             let begun = oracle.read();
             assert_eq!(oracle.check(begun, 0, &garbage).is_ok(), guesses);
             let begun = oracle.read();
-            assert!(oracle.check(begun, 1 << 20, &garbage).is_err(), "nobody wrote there");
+            assert!(oracle.check(begun, 1 << 20, &garbage).is_err(), "never written");
         }
     }
 

@@ -47,18 +47,18 @@ impl Shop<'_> {
         let outcomes = Mutex::new(Vec::new());
         let worker = || {
             loop {
-                let next = items.lock().expect("nobody panics with it").next();
+                let next = items.lock().expect("no thread panics while holding it").next();
                 let Some(item) = next else { return };
                 let begun = Instant::now();
                 let found = job(item);
                 let share = begun.elapsed().as_secs_f64() / found.len().max(1) as f64;
                 found.iter().for_each(|outcome| println!("{}", outcome.line(share)));
-                outcomes.lock().expect("nobody panics with it").extend(found);
+                outcomes.lock().expect("no thread panics while holding it").extend(found);
             }
         };
         std::thread::scope(|scope| {
             (0..self.jobs).for_each(|_| drop(scope.spawn(worker)));
         });
-        outcomes.into_inner().expect("nobody has panicked with it")
+        outcomes.into_inner().expect("no thread panicked while holding it")
     }
 }

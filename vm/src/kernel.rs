@@ -152,7 +152,7 @@ impl Newer {
     /// # Errors
     /// See [`Kernel::newer`]; the next call tries again.
     pub(crate) fn get(&self) -> Result<Arc<Kernel>> {
-        let mut kernel = self.kernel.lock().expect("nobody panics with it");
+        let mut kernel = self.kernel.lock().expect("no thread panics while holding it");
         if let Some(kernel) = &*kernel {
             return Ok(Arc::clone(kernel));
         }

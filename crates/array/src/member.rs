@@ -40,7 +40,7 @@ impl Count {
     /// Subtracts, on the counting thread.
     pub(crate) fn sub(&self, by: u64) {
         let now = self.0.load(Ordering::Relaxed);
-        assert!(by <= now, "more has ended than has begun");
+        assert!(by <= now, "more requests ended than started");
         self.0.store(now - by, Ordering::Relaxed);
     }
 

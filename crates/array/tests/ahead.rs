@@ -31,9 +31,9 @@ fn started(level: Level, members: usize, edit: impl Fn(&mut World)) -> (World, A
     });
     let array = world.start();
     for at in (0..BYTES).step_by(1 << 20) {
-        world.write(&array, at, &pattern(at, 1 << 20, 1)).expect("healthy");
+        world.write(&array, at, &pattern(at, 1 << 20, 1)).expect("the array is healthy");
     }
-    world.run(&array, array.stop()).expect("it stops");
+    world.run(&array, array.stop()).expect("the array stops");
     let array = world.start();
     set_latency(&world, LATENCY);
     (world, array)
@@ -52,7 +52,7 @@ fn read_bytes(array: &Array) -> u64 {
 fn stream(world: &World, array: &Array, from: u64, chunks: u64) -> Duration {
     let start = world.clock.now();
     for at in (0..chunks).map(|number| from + number * CHUNK) {
-        let bytes = world.read(array, at, CHUNK as usize).expect("healthy");
+        let bytes = world.read(array, at, CHUNK as usize).expect("the array is healthy");
         assert!(bytes == pattern(at, CHUNK as usize, 1), "wrong bytes at {at}");
     }
     world.clock.now() - start
@@ -81,7 +81,7 @@ fn several_readers_each_have_a_stream_and_another_size_is_no_matter() {
     for round in 0..64 {
         for reader in 0..4 {
             let at = reader * (1 << 20) + round * 4096;
-            let bytes = world.read(&array, at, 4096).expect("healthy");
+            let bytes = world.read(&array, at, 4096).expect("the array is healthy");
             assert!(bytes == pattern(at, 4096, 1));
         }
     }
@@ -94,15 +94,15 @@ fn random_deep_and_instant_readers_get_no_readahead() {
     let (world, array) = started(Level::Raid5, 5, |_| {});
     for round in 0..64 {
         let at = round * 37 % 64 * (64 << 10);
-        world.read(&array, at, 4096).expect("healthy");
+        world.read(&array, at, 4096).expect("the array is healthy");
     }
     assert_eq!(read_bytes(&array), 64 * 4096, "random");
     let deep = |array: &Array| {
         let read = |at: u64| array.submit(Op::read(at * CHUNK, world.pool.take(CHUNK as usize)));
         let mut under_way: std::collections::VecDeque<_> = (0..2).map(read).collect();
         for at in 2..64 {
-            let first = under_way.pop_front().expect("two are under way");
-            world.run(array, first).result.expect("healthy");
+            let first = under_way.pop_front().expect("two operations are in flight");
+            world.run(array, first).result.expect("the array is healthy");
             under_way.push_back(read(at));
         }
         under_way.into_iter().for_each(|read| drop(world.run(array, read)));
@@ -119,24 +119,24 @@ fn random_deep_and_instant_readers_get_no_readahead() {
 fn writes_are_never_hidden() {
     for cache in [CacheMode::None, CacheMode::Writeback] {
         let (world, array) = started(Level::Raid5, 5, |world| world.host.cache = cache);
-        let read = |at: u64| world.read(&array, at, CHUNK as usize).expect("healthy");
+        let read = |at: u64| world.read(&array, at, CHUNK as usize).expect("the array is healthy");
         stream(&world, &array, 0, 8);
-        world.write(&array, 8 * CHUNK, &[7; 4096]).expect("healthy");
+        world.write(&array, 8 * CHUNK, &[7; 4096]).expect("the array is healthy");
         let mut want = pattern(8 * CHUNK, CHUNK as usize, 1);
         want[..4096].fill(7);
         assert_eq!(read(8 * CHUNK), want);
         stream(&world, &array, 9 * CHUNK, 1);
         let zero = io::Work::Zero { len: 4096, unmap: false, fast: false };
         let zero = Op::new(10 * CHUNK + 4096, zero);
-        world.run(&array, array.submit(zero)).result.expect("healthy");
+        world.run(&array, array.submit(zero)).result.expect("the array is healthy");
         let mut want = pattern(10 * CHUNK, CHUNK as usize, 1);
         want[4096..8192].fill(0);
         assert_eq!(read(10 * CHUNK), want);
         // Another read goes out in between, too.
         stream(&world, &array, 11 * CHUNK, 4);
-        world.write(&array, 15 * CHUNK, &[8; 4096]).expect("healthy");
+        world.write(&array, 15 * CHUNK, &[8; 4096]).expect("the array is healthy");
         world.flush(&array);
-        let bytes = world.read(&array, 15 * CHUNK, CHUNK as usize).expect("healthy");
+        let bytes = world.read(&array, 15 * CHUNK, CHUNK as usize).expect("the array is healthy");
         assert_eq!(bytes[..4096], [8; 4096]);
     }
 }
@@ -154,11 +154,11 @@ fn readahead_in_flight_is_dropped_if_it_was_overwritten_meanwhile() {
         assert!(read_bytes(&array) > 3 * CHUNK, "it is on its way");
         world.disks[1].delay.set(LATENCY);
         let start = world.clock.now();
-        world.write(&array, 3 * CHUNK, &[7; 512]).expect("healthy");
+        world.write(&array, 3 * CHUNK, &[7; 512]).expect("the array is healthy");
         world.flush(&array);
-        let bytes = world.read(&array, 3 * CHUNK, CHUNK as usize).expect("healthy");
+        let bytes = world.read(&array, 3 * CHUNK, CHUNK as usize).expect("the array is healthy");
         assert_eq!(bytes[..512], [7; 512]);
-        assert!(world.clock.now() - start < 50 * LATENCY, "nor is it waited for");
+        assert!(world.clock.now() - start < 50 * LATENCY, "no wait");
     }
 }
 
@@ -181,7 +181,7 @@ fn a_failed_readahead_is_left_to_the_real_read() {
     let next = pattern(5 * CHUNK, CHUNK as usize, 1);
     let (disk, offset) = (0..5)
         .find_map(|disk| find(&world, disk, &next).map(|at| (disk, at)))
-        .expect("it is on some disk");
+        .expect("the block is on a disk");
     world.disks[disk].break_with(Fault::Unreadable { offset, len: 512 });
     stream(&world, &array, 0, 4);
     world.run(&array, world.clock.sleep_until(world.clock.now() + 10 * LATENCY));

@@ -97,7 +97,7 @@ fn started(level: Level, members: usize, checksums: bool) -> (World, Array) {
     // Bitmap bits are durable from here on: time stands still, so they stay set.
     for at in (0..array.limits().bytes).step_by(64 << 10) {
         let len = (array.limits().bytes - at).min(64 << 10) as usize;
-        world.write(&array, at, &vec![1; len]).expect("healthy");
+        world.write(&array, at, &vec![1; len]).expect("the array is healthy");
     }
     (world, array)
 }
@@ -129,7 +129,7 @@ fn degraded_requests_allocate_nothing() {
     let levels = [(Level::Raid1, 3), (Level::Raid5, 5), (Level::Raid6, 6)];
     for ((level, members), unit) in levels.into_iter().flat_map(|level| UNITS.map(|u| (level, u))) {
         let (world, array) = started(level, members, unit == 4096);
-        world.run(&array, array.fail(MemberId(1))).expect("one may go");
+        world.run(&array, array.fail(MemberId(1))).expect("the level tolerates one loss");
         let range = array.limits().bytes;
         let (read, write) = buffers(&world, 8192);
         assert_eq!(
@@ -166,7 +166,7 @@ fn nested_requests_allocate_nothing() {
         let clock = Rc::clone(&world.clock) as Rc<dyn Clock>;
         assemble(candidates(), &Options::default(), clock, Rc::new(random)).await
     };
-    let assembly = run_all(&left_world, &[&left, &right], both).expect("it assembles");
+    let assembly = run_all(&left_world, &[&left, &right], both).expect("the array assembles");
     let outer = Array::start(assembly, &world.host);
     let range = outer.limits().bytes;
     let (read, write) = buffers(&right_world, 4096);

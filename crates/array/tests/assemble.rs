@@ -69,7 +69,7 @@ fn members_find_their_slots_in_any_order_and_by_any_name() {
         let assembly = complete(assembling).unwrap().unwrap();
         assert_eq!(assembly.facts(), &made);
         for (slot, assignment) in assembly.configuration.slots.iter().enumerate() {
-            let id = assignment.member.expect("all are there");
+            let id = assignment.member.expect("all members are present");
             let joined = assembly.members.iter().find(|joined| joined.id == id).unwrap();
             assert_eq!(joined.name, format!("/by-id/m{slot}"));
             assert!(Rc::ptr_eq(&joined.disk, &members[slot].disk));
@@ -95,6 +95,6 @@ fn a_reader_may_be_asked_for() {
         "never synced yet"
     );
     let nobody = assemble(Vec::new(), &options, Rc::new(Still), random);
-    let error = complete(nobody).unwrap().err().expect("there is nothing");
+    let error = complete(nobody).unwrap().err().expect("no disk is given");
     assert_eq!(error.kind(), ErrorKind::Refused);
 }

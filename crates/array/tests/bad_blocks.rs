@@ -36,7 +36,7 @@ fn filled(world: &World, new: &NewArray) -> (Array, Vec<u8>) {
     world.create(new);
     let array = world.start();
     let content = pattern(0, 256 << 10, 1);
-    world.write(&array, 0, &content).expect("healthy");
+    world.write(&array, 0, &content).expect("the array is healthy");
     world.flush(&array);
     (array, content)
 }
@@ -44,8 +44,8 @@ fn filled(world: &World, new: &NewArray) -> (Array, Vec<u8>) {
 /// A rebuild puts another disk in the place of a member.
 fn rebuild(world: &mut World, array: &Array, member: usize) {
     let spare = FaultyDisk::new(MEMBER_BYTES);
-    world.run(array, array.fail(MemberId(member as u32))).expect("one may go");
-    world.run(array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+    world.run(array, array.fail(MemberId(member as u32))).expect("the level tolerates one loss");
+    world.run(array, array.add(Rc::clone(&spare) as _, "spare")).expect("the disk is large enough");
     world.until(array, |s| s.slots[member].state == SlotState::InSync && s.job.is_none());
     world.disks[member] = spare;
     world.until(array, |status| status.clean);
@@ -73,7 +73,7 @@ fn is_compared_beside_a_listed_block(level: Level, members: usize, away: u64, re
     }
     rebuild(&mut world, &array, data[0]);
     make_whole(&world);
-    world.write(&array, 192 << 10, &content[192 << 10..196 << 10]).expect("healthy");
+    world.write(&array, 192 << 10, &content[192 << 10..196 << 10]).expect("the array is healthy");
     world.disks[parity].break_with(Fault::HungFrom(offset));
     drop(world.begin(&array, 2 * CHUNK + away, &pattern(2 * CHUNK + away, BLOCK, 3)));
     world.crash(array);
@@ -86,10 +86,10 @@ fn is_compared_beside_a_listed_block(level: Level, members: usize, away: u64, re
         world.until(&array, |status| status.clean && status.job.is_none());
     }
     if repair {
-        array.scrub(true).expect("whole");
+        array.scrub(true).expect("the scrub starts");
         world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
     }
-    world.run(&array, array.fail(MemberId(data[1] as u32))).expect("it is in sync");
+    world.run(&array, array.fail(MemberId(data[1] as u32))).expect("the member is in sync");
     let at = CHUNK + away;
     match world.read(&array, at, BLOCK) {
         Ok(read) => assert!(read == content[at as usize..][..BLOCK], "{level}: it is invented"),
@@ -129,13 +129,15 @@ fn a_repair_corrects_listed_blocks_and_their_neighbours() {
         if level == Level::Raid6 {
             world.disks[data[0]].disk.poke(offset + 2 * BLOCK as u64, &[1; BLOCK]);
         }
-        array.scrub(true).expect("whole");
+        array.scrub(true).expect("the scrub starts");
         world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
         let report = array.status().last_scrub.expect("just made").report;
         assert_eq!(report.repaired_bytes, most as u64 * BLOCK as u64, "{level}");
         assert_eq!(report.mismatches, most as u64 - 1, "{level}");
         for &member in &data[1..=most] {
-            world.run(&array, array.fail(MemberId(member as u32))).expect("so many may go");
+            world
+                .run(&array, array.fail(MemberId(member as u32)))
+                .expect("the level tolerates these losses");
         }
         let read = world.read(&array, 0, CHUNK as usize).expect("it was repaired");
         assert!(read == content[..CHUNK as usize], "{level}");
@@ -154,19 +156,23 @@ fn a_rebuild_of_two_uses_the_recovered_part_of_one() {
     *one.clock.borrow_mut() = Some(Rc::clone(&world.clock));
     world.disks.extend([Rc::clone(&one), Rc::clone(&two)]);
     one.delay.set(Duration::from_millis(10));
-    world.run(&array, array.fail(MemberId(data[0] as u32))).expect("one may go");
-    world.run(&array, array.add(Rc::clone(&one) as _, "one")).expect("large enough");
+    world.run(&array, array.fail(MemberId(data[0] as u32))).expect("the level tolerates one loss");
+    world.run(&array, array.add(Rc::clone(&one) as _, "one")).expect("the disk is large enough");
     world.until(&array, |status| done(status) >= 512 << 10);
     assert!(array.status().slots[data[0]].state != SlotState::InSync);
     world.disks[data[2]].break_with(Fault::Unreadable { offset, len: BLOCK as u64 });
-    world.run(&array, array.fail(MemberId(data[1] as u32))).expect("two may go");
-    world.run(&array, array.add(Rc::clone(&two) as _, "two")).expect("large enough");
+    world
+        .run(&array, array.fail(MemberId(data[1] as u32)))
+        .expect("the level tolerates two losses");
+    world.run(&array, array.add(Rc::clone(&two) as _, "two")).expect("the disk is large enough");
     world.run(&array, array.stop()).expect("clean");
     one.delay.set(Duration::ZERO);
     let array = world.start();
     let whole = |status: &Status| status.slots.iter().all(|slot| slot.state == SlotState::InSync);
     world.until(&array, |status| whole(status) && status.job.is_none());
-    assert!(world.read(&array, 0, content.len()).expect("two were lost at most") == content);
+    assert!(
+        world.read(&array, 0, content.len()).expect("at most two members were lost") == content
+    );
 }
 
 /// A RAID 5 with the first block of two data members listed.
@@ -201,7 +207,7 @@ fn is_there_after_a_crash(world: &World, array: Array, first: &[u8]) {
     world.flush(&array);
     world.crash(array);
     let array = world.start();
-    assert!(world.read(&array, 0, first.len()).expect("it was durable") == first);
+    assert!(world.read(&array, 0, first.len()).expect("the read succeeds") == first);
 }
 
 #[test]
@@ -209,7 +215,7 @@ fn rewritten_and_flushed_blocks_survive_a_crash() {
     for checksums in [false, true] {
         let (world, array, _) = two_listed(checksums);
         let new = pattern(0, BLOCK, 7);
-        world.write(&array, 0, &new).expect("it has a place");
+        world.write(&array, 0, &new).expect("the write succeeds");
         is_there_after_a_crash(&world, array, &new);
     }
 }
@@ -224,7 +230,7 @@ fn a_list_gets_shorter_only_after_the_rewrite_is_durable() {
     let new = pattern(0, BLOCK, 7);
     let disk = &world.disks[data[0]];
     *disk.clock.borrow_mut() = Some(Rc::clone(&world.clock));
-    let list = map_of(disk).bad_blocks.clone().expect("it has one");
+    let list = map_of(disk).bad_blocks.clone().expect("the member has a bad-block log");
     let listed = || {
         let mut bytes = vec![0; (list.end - list.start) as usize];
         disk.disk.peek(list.start, &mut bytes);
@@ -269,14 +275,16 @@ fn copied(delay: Duration) -> (World, Array, Vec<u8>, Rc<FaultyDisk>) {
     world.create(&NewArray { checksums: None, ..new_array(Level::Raid0, 3) });
     let array = world.start();
     let content = pattern(0, 4 << 20, 1);
-    world.write(&array, 0, &content).expect("healthy");
+    world.write(&array, 0, &content).expect("the array is healthy");
     world.flush(&array);
     let copy = FaultyDisk::new(MEMBER_BYTES);
     *copy.clock.borrow_mut() = Some(Rc::clone(&world.clock));
     world.disks.push(Rc::clone(&copy));
-    let spare = world.run(&array, array.add(Rc::clone(&copy) as _, "copy")).expect("large enough");
+    let spare = world
+        .run(&array, array.add(Rc::clone(&copy) as _, "copy"))
+        .expect("the disk is large enough");
     copy.delay.set(delay);
-    world.run(&array, array.replace(Slot::new(0), spare)).expect("a spare, a whole slot");
+    world.run(&array, array.replace(Slot::new(0), spare)).expect("a spare, and a slot in sync");
     (world, array, content, copy)
 }
 
@@ -287,11 +295,11 @@ fn a_copy_that_has_failed_a_flush_does_not_take_the_slot() {
     copy.flush_fails_in.set(Some(0));
     world.until(&array, |status| done(status) >= 2 << 20);
     assert!(array.status().slots[0].replacement.is_some(), "it is still being filled");
-    world.write(&array, 0, &content[..BLOCK]).expect("healthy");
+    world.write(&array, 0, &content[..BLOCK]).expect("the array is healthy");
     world.flush(&array);
     assert!(copy.flush_fails_in.get().is_none(), "it has failed");
     world.until(&array, |status| status.job.is_none() && status.slots[0].replacement.is_none());
-    let read = world.read(&array, 0, content.len()).expect("there");
+    let read = world.read(&array, 0, content.len()).expect("the read succeeds");
     assert!(read == content, "the copy has lost a part");
 }
 
@@ -301,22 +309,25 @@ fn a_copy_that_has_missed_a_write_does_not_take_the_slot() {
     world.until(&array, |status| done(status) >= 1 << 20);
     copy.break_with(Fault::WriteError);
     let new = pattern(0, BLOCK, 9);
-    world.write(&array, 0, &new).expect("its member takes it");
+    world.write(&array, 0, &new).expect("the member accepts the write");
     copy.faults.borrow_mut().clear();
     world.until(&array, |status| status.job.is_none() && status.slots[0].replacement.is_none());
-    assert!(world.read(&array, 0, BLOCK).expect("there") == new, "what was read has changed");
+    assert!(
+        world.read(&array, 0, BLOCK).expect("the read succeeds") == new,
+        "data already read has changed"
+    );
 }
 
 /// Where neither parity nor another block is left, only the log has the checksums.
 #[test]
 fn a_write_beside_a_listed_block_matches_its_checksum_after_a_crash() {
     let (world, array, _) = two_listed(true);
-    world.write(&array, 0, &pattern(0, BLOCK, 7)).expect("it has a place");
+    world.write(&array, 0, &pattern(0, BLOCK, 7)).expect("the write succeeds");
     world.until(&array, |status| status.clean);
     let new = pattern(0, BLOCK, 9);
-    world.write(&array, 0, &new).expect("it has a place");
+    world.write(&array, 0, &new).expect("the write succeeds");
     // Older records of the row are superseded.
-    world.write(&array, 192 << 10, &new).expect("healthy");
+    world.write(&array, 192 << 10, &new).expect("the array is healthy");
     is_there_after_a_crash(&world, array, &new);
 }
 
@@ -331,7 +342,7 @@ fn unreadable_blocks_are_not_recovered_from_an_older_record() {
             let new = NewArray { checksums, ..new_array(level, members) };
             let (array, content) = filled(&world, &new);
             let map = array.geometry().stripe(Stripe(0));
-            world.write(&array, 2 * CHUNK, &pattern(0, BLOCK, 5)).expect("healthy");
+            world.write(&array, 2 * CHUNK, &pattern(0, BLOCK, 5)).expect("the array is healthy");
             world.flush(&array);
             let offset = world.data_offset();
             let unreadable = Fault::Unreadable { offset, len: BLOCK as u64 };
@@ -339,12 +350,12 @@ fn unreadable_blocks_are_not_recovered_from_an_older_record() {
             let bad = [one, map.p().index()].into_iter().chain(map.q().map(|q| q.index()));
             bad.for_each(|member| world.disks[member].break_with(unreadable));
             let new = pattern(0, BLOCK, 7);
-            world.write(&array, 0, &new).expect("it has a place");
+            world.write(&array, 0, &new).expect("the write succeeds");
             world.flush(&array);
             world.crash(array);
             world.disks[one].break_with(unreadable);
             let array = world.start();
-            assert!(world.read(&array, 0, BLOCK).expect("it was durable") == new, "{level}");
+            assert!(world.read(&array, 0, BLOCK).expect("the read succeeds") == new, "{level}");
             let read = world.read(&array, CHUNK, BLOCK);
             let held = |read: Vec<u8>| read == content[CHUNK as usize..][..BLOCK];
             assert!(read.is_ok_and(held) || world.read(&array, CHUNK, BLOCK).is_err(), "{level}");
@@ -376,13 +387,13 @@ fn a_rewritten_listed_block_is_good_though_another_member_is_lost() {
             make_whole(&world);
             world.disks[other].break_with(Fault::WriteErrorAt(offset));
             let new = pattern(0, BLOCK, 7);
-            world.write(&array, 0, &new).expect("it has a place");
+            world.write(&array, 0, &new).expect("the write succeeds");
             let read = world.read(&array, 0, BLOCK);
             assert!(read.expect("it was acknowledged") == new, "{level}");
             world.flush(&array);
             world.crash(array);
             let array = world.start_without(&[other]);
-            assert!(world.read(&array, 0, BLOCK).expect("it was durable") == new, "{level}");
+            assert!(world.read(&array, 0, BLOCK).expect("the read succeeds") == new, "{level}");
         }
     }
 }
@@ -402,7 +413,7 @@ fn blocks_that_cannot_be_read_cost_no_other_ones_of_their_chunks() {
                 let (offset, len) = (world.data_offset() + (block * BLOCK) as u64, BLOCK as u64);
                 world.disks[member].break_with(Fault::Unreadable { offset, len });
             }
-            let read = world.read(&array, 0, CHUNK as usize).expect("nothing is lost");
+            let read = world.read(&array, 0, CHUNK as usize).expect("no data is lost");
             assert!(read == content[..CHUNK as usize], "{level}");
         }
     }
@@ -425,7 +436,7 @@ fn the_first_bad_block_of_a_member_is_not_forgotten_with_its_superblock() {
     let stripe_bytes = array.geometry().stripe_bytes();
     let stripe = array.geometry().stripes() - 2;
     let (at, len) = (stripe * stripe_bytes, stripe_bytes as usize);
-    world.write(&array, at, &pattern(at, len, 1)).expect("healthy");
+    world.write(&array, at, &pattern(at, len, 1)).expect("the array is healthy");
     world.flush(&array);
     let map = array.geometry().stripe(Stripe(stripe));
     let (p, d1) = (map.p().index(), map.data(1).index());
@@ -440,18 +451,18 @@ fn the_first_bad_block_of_a_member_is_not_forgotten_with_its_superblock() {
     world.disks[d1].break_with(unreadable);
     let array = world.start();
     array.set_speed(1, 1);
-    world.write(&array, 0, &pattern(0, 4096, 3)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 4096, 3)).expect("the array is healthy");
     world.until(&array, |status| status.clean);
     assert!(array.status().unsynced_bytes > 0);
     world
         .read(&array, at + chunk, 4096)
-        .expect_err("parity is in doubt, and the block cannot be read");
+        .expect_err("parity is unverified and the block is unreadable");
     // The resync reaches the row; the commit after it reaches all members but one.
     world.disks[p].break_with(Fault::HungAt(4096));
     array.set_speed(u64::MAX, u64::MAX);
     world.sleep(&array, Duration::from_secs(5));
     assert!(world.disks[p].is_holding() > 0, "its superblock");
-    world.read(&array, at + chunk, 4096).expect_err("nobody knows what it was");
+    world.read(&array, at + chunk, 4096).expect_err("the old content cannot be determined");
     world.crash(array);
     world.disks[d1].break_with(unreadable);
     let array = world.start();
@@ -480,7 +491,7 @@ fn lists_that_are_full_cost_no_survivor() {
     let stripe = array.geometry().stripes() / 4;
     let (at, len) = (stripe * array.geometry().stripe_bytes(), 8192);
     let good = array.limits().bytes - (1 << 20);
-    world.write(&array, good, &pattern(good, 4096, 1)).expect("healthy");
+    world.write(&array, good, &pattern(good, 4096, 1)).expect("the array is healthy");
     world.flush(&array);
     let map = array.geometry().stripe(Stripe(stripe));
     let p = map.p().index();
@@ -496,7 +507,7 @@ fn lists_that_are_full_cost_no_survivor() {
     array.set_speed(u64::MAX, u64::MAX);
     world.sleep(&array, Duration::from_secs(100));
     assert_eq!(array.status().mode, layout::Mode::ReadWrite);
-    world.write(&array, good, &pattern(good, 4096, 3)).expect("one is lost of three");
+    world.write(&array, good, &pattern(good, 4096, 3)).expect("one of three members is lost");
 }
 
 /// The list of a whole member is full when its parity is discarded, while another member is
@@ -511,27 +522,31 @@ fn parity_given_up_on_a_full_list_is_not_trusted_later() {
     let stripe_bytes = array.geometry().stripe_bytes();
     let stripe = array.geometry().stripes() - 2;
     let at = stripe * stripe_bytes;
-    world.write(&array, at, &pattern(at, stripe_bytes as usize, 1)).expect("healthy");
+    world.write(&array, at, &pattern(at, stripe_bytes as usize, 1)).expect("the array is healthy");
     world.flush(&array);
     let map = array.geometry().stripe(Stripe(stripe));
     let (p, q) = (map.p().index(), map.q().expect("level 6").index());
     let (x, y) = (map.data(0).index(), map.data(1).index());
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     let disk = map_of(&world.disks[p]);
     let mut list = layout::md::BadBlocks::default();
     (0..512).for_each(|entry| {
         let start = disk.data.start / 512 + 2 * entry;
         list.add(start..start + 1);
     });
-    let bytes = list.print(0, 8).expect("there is room for 512");
-    world.disks[p].disk.poke(disk.bad_blocks.clone().expect("room").start, &bytes);
+    let bytes = list.print(0, 8).expect("512 bytes fit");
+    world.disks[p]
+        .disk
+        .poke(disk.bad_blocks.clone().expect("the member has a bad-block log").start, &bytes);
 
     let array = world.start();
     array.set_speed(1, 1);
     let spare = FaultyDisk::new(16 << 20);
     *spare.clock.borrow_mut() = Some(Rc::clone(&world.clock));
-    world.run(&array, array.fail(MemberId(q as u32))).expect("one may go");
-    world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+    world.run(&array, array.fail(MemberId(q as u32))).expect("the level tolerates one loss");
+    world
+        .run(&array, array.add(Rc::clone(&spare) as _, "spare"))
+        .expect("the disk is large enough");
     world.sleep(&array, Duration::from_secs(1));
     assert!(array.status().job.is_some(), "it is being filled");
     for disk in [x, p] {
@@ -539,10 +554,10 @@ fn parity_given_up_on_a_full_list_is_not_trusted_later() {
         world.disks[disk].break_with(Fault::Unreadable { offset, len: 4096 });
     }
     let written = pattern(at + CHUNK, BLOCK, 2);
-    world.write(&array, at + CHUNK, &written).expect("what is lost in this row stays lost");
+    world.write(&array, at + CHUNK, &written).expect("lost blocks of this row stay lost");
     world.flush(&array);
     world.sleep(&array, Duration::from_secs(1));
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     make_whole(&world);
     world.disks[q] = spare;
     let array = world.start();
@@ -550,7 +565,7 @@ fn parity_given_up_on_a_full_list_is_not_trusted_later() {
     world.disks[y].break_with(Fault::Gone);
     let found = world.read(&array, at + CHUNK, BLOCK);
     if let Ok(found) = found {
-        assert!(found != pattern(at + CHUNK, BLOCK, 1), "what was there before the last write");
+        assert!(found != pattern(at + CHUNK, BLOCK, 1), "the data before the last write");
         assert!(found == written, "garbage is delivered");
     }
 }

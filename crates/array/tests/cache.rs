@@ -47,7 +47,7 @@ fn flush(world: &World, array: &Array) -> io::Result<()> {
 fn at_once(world: &World, array: &Array, offset: u64, bytes: &[u8]) {
     let write = Op::write(offset, world.pool.copy_of(bytes).freeze());
     let done = array.submit(write).take_ready().expect("acknowledged in memory");
-    done.result.expect("there is room");
+    done.result.expect("there is space");
 }
 
 fn written_bytes(array: &Array) -> u64 {
@@ -68,10 +68,10 @@ fn acknowledged_writes_are_read_whole_and_in_part() {
     at_once(&world, &array, 8192, &[2; 1024]);
     let before = read_bytes(&array);
     let held = [[1; 4096].as_slice(), &[2; 1024], &[1; 3072]].concat();
-    assert_eq!(world.read(&array, 4096, 8192).expect("it reads"), held);
-    assert_eq!(read_bytes(&array), before, "no member is asked for what is held");
+    assert_eq!(world.read(&array, 4096, 8192).expect("the read succeeds"), held);
+    assert_eq!(read_bytes(&array), before, "held data is not read from members");
     let around = [[0; 4096].as_slice(), &held, &[0; 4096]].concat();
-    assert_eq!(world.read(&array, 0, 16384).expect("it reads"), around);
+    assert_eq!(world.read(&array, 0, 16384).expect("the read succeeds"), around);
     assert!(read_bytes(&array) > before);
     assert_eq!(after_a_cut(&world, 16384), [0; 16384], "nothing is on the members");
 }
@@ -103,7 +103,7 @@ fn a_flush_makes_everything_before_it_durable() {
         at_once(&world, &array, from as u64, &bytes[from..from + (8 << 10)]);
     }
     let before: u64 = world.disks.iter().map(|disk| disk.flushes.get()).sum();
-    flush(&world, &array).expect("it is durable");
+    flush(&world, &array).expect("the data is durable");
     assert_eq!(array.status().cached_bytes, 0);
     let after: u64 = world.disks.iter().map(|disk| disk.flushes.get()).sum();
     assert!(after - before >= 5, "each member is flushed");
@@ -119,7 +119,7 @@ fn flushes_do_not_wait_for_the_workers_that_they_hold() {
         flushes.push(array.submit(Op::flush()));
     }
     for flush in flushes {
-        world.run(&array, flush).result.expect("it ends");
+        world.run(&array, flush).result.expect("the flush succeeds");
     }
     assert_eq!(array.status().cached_bytes, 0);
 }
@@ -133,10 +133,14 @@ fn fua_is_durable_and_in_its_place_among_the_others() {
     at_once(&world, &array, 6144, &[3; 4096]);
     let want = [[1; 4096].as_slice(), &[2; 2048], &[3; 4096], &[1; 2048]].concat();
     world.run(&array, fua).result.expect("written");
-    assert_eq!(world.read(&array, 0, 12288).expect("it reads"), want);
+    assert_eq!(world.read(&array, 0, 12288).expect("the read succeeds"), want);
     let cut = after_a_cut(&world, 12288);
-    assert_eq!(cut, [[1; 4096], [2; 4096], [1; 4096]].concat(), "what FUA went past is there");
-    flush(&world, &array).expect("it is durable");
+    assert_eq!(
+        cut,
+        [[1; 4096], [2; 4096], [1; 4096]].concat(),
+        "data before the FUA write is present"
+    );
+    flush(&world, &array).expect("the data is durable");
     assert_eq!(after_a_cut(&world, 12288), want);
 }
 
@@ -157,8 +161,8 @@ fn zeros_and_discards_replace_earlier_cached_writes() {
         let zeros = [0; 70 << 10];
         let mut want = [[1; 8192].as_slice(), &zeros, &[1; 22 << 10]].concat();
         want[16384..20480].fill(2);
-        assert_eq!(world.read(&array, 0, 100 << 10).expect("it reads"), want);
-        flush(&world, &array).expect("it is durable");
+        assert_eq!(world.read(&array, 0, 100 << 10).expect("the read succeeds"), want);
+        flush(&world, &array).expect("the data is durable");
         assert_eq!(after_a_cut(&world, 100 << 10), want);
     }
 }
@@ -170,7 +174,7 @@ fn cached_bytes_count_as_stored() {
         let op = Op::new(0, Work::Extents { len: 32768, found: Vec::new() });
         match world.run(&array, array.submit(op)).work {
             Work::Extents { found, .. } => found,
-            _ => unreachable!("extents were asked for"),
+            _ => unreachable!("the request was for extents"),
         }
     };
     let kinds = |found: Vec<io::Extent>| -> Vec<(u64, bool)> {
@@ -207,7 +211,7 @@ fn memory_is_bounded_and_writers_wait_for_it() {
         }),
     );
     assert_eq!(most.get(), 64 << 10);
-    flush(&world, &array).expect("it is durable");
+    flush(&world, &array).expect("the data is durable");
     assert_eq!(array.status().cached_bytes, 0);
     let cut = after_a_cut(&world, 64 * 8192);
     let right = |(at, part): (usize, &[u8])| part[..4096] == [at as u8; 4096];
@@ -243,7 +247,7 @@ fn a_change_does_not_overtake_a_write_that_waits_for_room() {
     world.run(&array, second).result.expect("it is zeroed");
     world.run(&array, first).result.expect("its turn came");
     let want = [[1; 4096], [2; 4096], [0; 4096]].concat();
-    assert_eq!(world.read(&array, 0, 12288).expect("it reads"), want);
+    assert_eq!(world.read(&array, 0, 12288).expect("the read succeeds"), want);
 }
 
 #[test]
@@ -262,17 +266,17 @@ fn unflushed_writes_are_written_out_in_time() {
 fn stopping_writes_out_and_so_does_read_only() {
     let (world, array) = raid5();
     at_once(&world, &array, 0, &[1; 4096]);
-    world.run(&array, array.set_read_only(true)).expect("it can be");
+    world.run(&array, array.set_read_only(true)).expect("the command is possible");
     assert_eq!(after_a_cut(&world, 4096), [1; 4096]);
     assert!(world.write(&array, 0, &[9; 4096]).is_err(), "refused, and not held");
-    assert_eq!(world.read(&array, 0, 4096).expect("it reads"), [1; 4096]);
+    assert_eq!(world.read(&array, 0, 4096).expect("the read succeeds"), [1; 4096]);
     world.run(&array, array.set_read_only(false)).expect("and back");
     at_once(&world, &array, 4096, &[2; 4096]);
-    world.run(&array, array.stop()).expect("it stops");
+    world.run(&array, array.stop()).expect("the array stops");
     let array = world.start();
     assert!(array.status().clean);
     let both = [[1; 4096], [2; 4096]].concat();
-    assert_eq!(world.read(&array, 0, 8192).expect("it reads"), both);
+    assert_eq!(world.read(&array, 0, 8192).expect("the read succeeds"), both);
 }
 
 #[test]
@@ -281,14 +285,14 @@ fn a_member_may_fail_while_it_is_written_out_to() {
     let bytes = pattern(0, 200 << 10, 3);
     at_once(&world, &array, 0, &bytes);
     world.disks[1].break_with(Fault::WriteError);
-    flush(&world, &array).expect("the level bears it");
+    flush(&world, &array).expect("the level tolerates the loss");
     assert_eq!(array.status().redundancy_left, 0);
-    assert_eq!(world.read(&array, 0, 200 << 10).expect("it reads"), bytes);
-    world.run(&array, array.stop()).expect("it stops");
+    assert_eq!(world.read(&array, 0, 200 << 10).expect("the read succeeds"), bytes);
+    world.run(&array, array.stop()).expect("the array stops");
     let degraded = metadata::assemble::Options { degraded: true, ..Default::default() };
-    let assembly = world.assemble([0, 2, 3, 4], &degraded).expect("it assembles");
+    let assembly = world.assemble([0, 2, 3, 4], &degraded).expect("the array assembles");
     let array = Array::start(assembly, &world.host);
-    assert_eq!(world.read(&array, 0, 200 << 10).expect("it reads"), bytes);
+    assert_eq!(world.read(&array, 0, 200 << 10).expect("the read succeeds"), bytes);
 }
 
 #[test]
@@ -298,15 +302,15 @@ fn bytes_of_a_failed_write_out_are_readable_and_the_error_stays() {
     world.disks[0].break_with(Fault::WriteError);
     flush(&world, &array).expect_err("it is not durable");
     world.disks[0].faults.borrow_mut().clear();
-    flush(&world, &array).expect_err("it never will be");
+    flush(&world, &array).expect_err("the data never becomes durable");
     let bytes = world.pool.copy_of(&[2; 4096]).freeze();
     let fua = Op { fua: true, ..Op::write(16384, bytes) };
-    world.run(&array, array.submit(fua)).result.expect_err("nor is this");
-    assert_eq!(world.read(&array, 0, 8192).expect("it reads")[..4096], [1; 4096]);
+    world.run(&array, array.submit(fua)).result.expect_err("this is not allowed either");
+    assert_eq!(world.read(&array, 0, 8192).expect("the read succeeds")[..4096], [1; 4096]);
     let direct = array.submit(Op::write(1024, world.pool.copy_of(&[3; 1024]).freeze()));
-    world.run(&array, direct).result.expect("the member takes it");
+    world.run(&array, direct).result.expect("the member accepts the write");
     let want = [[1; 1024], [3; 1024], [1; 1024], [1; 1024]].concat();
-    assert_eq!(world.read(&array, 0, 4096).expect("it reads"), want);
+    assert_eq!(world.read(&array, 0, 4096).expect("the read succeeds"), want);
     assert_eq!(after_a_cut(&world, 4096)[1024..2048], [3; 1024], "it went past the cache");
     world.run(&array, array.stop()).expect_err("bytes are lost");
 }
@@ -319,10 +323,10 @@ fn a_failed_array_keeps_cached_writes_and_accepts_no_more() {
     world.disks[1].break_with(Fault::Gone);
     let bytes = world.pool.take_zeroed(64 << 10).freeze();
     let direct = array.submit(Op { fua: true, ..Op::write(2 << 20, bytes) });
-    world.run(&array, direct).result.expect_err("two of a RAID 5");
+    world.run(&array, direct).result.expect_err("RAID 5 does not tolerate two losses");
     assert_eq!(array.status().mode, Mode::Broken);
     // The caller is not at fault.
-    let error = flush(&world, &array).expect_err("what is held has no place");
+    let error = flush(&world, &array).expect_err("the held data has no space");
     assert!(matches!(error.kind(), io::ErrorKind::Medium { .. }), "{error}");
     world.write(&array, 1 << 20, &[1; 4096]).expect_err("the engine's own error");
     let held = world.read(&array, 0, 64 << 10).expect("held in memory");
@@ -333,17 +337,17 @@ fn a_failed_array_keeps_cached_writes_and_accepts_no_more() {
 fn a_rebuild_goes_on_beside_it() {
     let (world, array) = raid5();
     let bytes = pattern(0, 1 << 20, 5);
-    world.run(&array, array.fail(MemberId(2))).expect("one may go");
+    world.run(&array, array.fail(MemberId(2))).expect("the level tolerates one loss");
     let spare = world::FaultyDisk::new(8 << 20);
     let added = array.add(Rc::clone(&spare) as Rc<dyn Disk>, "spare");
-    world.run(&array, added).expect("it is large enough");
+    world.run(&array, added).expect("the disk is large enough");
     for at in (0..1 << 20).step_by(4096) {
         world.write(&array, at as u64, &bytes[at..at + 4096]).expect("degraded");
     }
     world.until(&array, |status| status.job.is_none() && status.redundancy_left == 1);
-    flush(&world, &array).expect("it is durable");
-    world.run(&array, array.fail(MemberId(0))).expect("another may go now");
-    assert_eq!(world.read(&array, 0, 1 << 20).expect("it reads"), bytes);
+    flush(&world, &array).expect("the data is durable");
+    world.run(&array, array.fail(MemberId(0))).expect("the level tolerates another loss now");
+    assert_eq!(world.read(&array, 0, 1 << 20).expect("the read succeeds"), bytes);
 }
 
 /// Polls nothing: for callers that only watch the completion.

@@ -25,9 +25,9 @@ fn a_journal_whose_log_lies_at_the_end_of_numbers_is_no_panic() {
         ..NewArray::new("tank", layout, CHUNK)
     };
     let world = World::new(5, 8 << 20);
-    world.create_journaled(&new).expect("it is created");
+    world.create_journaled(&new).expect("the array is created");
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("the array is healthy");
     world.disks[holder(&array, 0)].break_with(Fault::HungFrom(world.data_offset()));
     drop(world.begin(&array, 0, &pattern(0, 4096, 2)));
     world.crash(array);
@@ -48,7 +48,7 @@ fn a_journal_whose_log_lies_at_the_end_of_numbers_is_no_panic() {
     let trusted = assembled.as_ref().is_ok_and(|assembly| {
         !assembly.notes.iter().any(|n| matches!(n, metadata::assemble::Note::LogUnusable { .. }))
     });
-    assert!(!trusted, "a log that is not there is believed");
+    assert!(!trusted, "a missing log is trusted");
 }
 
 fn raid6() -> (World, Array) {
@@ -56,7 +56,7 @@ fn raid6() -> (World, Array) {
     let layout = Layout::default_for(Level::Raid6, 5);
     world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, CHUNK) });
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("the array is healthy");
     world.flush(&array);
     (world, array)
 }
@@ -69,10 +69,10 @@ fn records_of_a_row_that_differ_in_length_are_no_panic() {
     drop(world.begin(&array, 0, &pattern(0, 8192, 2)));
     let q = &world.disks[holder(&array, 4)];
     world.crash(array);
-    let parts = map_of(q).private_parts().expect("room");
+    let parts = map_of(q).private_parts().expect("the member has a private area");
     let mut zone = vec![0; (parts.log.end - parts.log.start) as usize];
     q.disk.peek(parts.log.start, &mut zone);
-    let bounds = map_of(q).private.expect("room");
+    let bounds = map_of(q).private.expect("the member has a private area");
     let mut copies = vec![0; 8192];
     q.disk.peek(bounds.start, &mut copies);
     let headers = copies.chunks(4096).filter_map(|c| PrivateHeader::parse(c, parity::crc32c).ok());
@@ -81,7 +81,7 @@ fn records_of_a_row_that_differ_in_length_are_no_panic() {
         let batch = Batch::parse(&zone[at..], parity::crc32c).ok()?;
         (batch.header.session == header.log.session).then_some((at, batch))
     });
-    let (at, batch) = batches.max_by_key(|(_, b)| b.header.sequence).expect("it was logged");
+    let (at, batch) = batches.max_by_key(|(_, b)| b.header.sequence).expect("the row was logged");
     let mut record = batch.entries[0].record;
     assert!(record.syndrome == Syndrome::Q && record.len == 8192 && record.partial);
     // The same batch with a record of half the row, at the last place of the zone.
@@ -106,7 +106,7 @@ fn a_whole_batch_that_does_not_parse_is_a_damaged_log() {
     let world = World::new(4, 8 << 20);
     world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, CHUNK) });
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("the array is healthy");
     world.disks[holder(&array, 0)].break_with(Fault::HungFrom(world.data_offset()));
     drop(world.begin(&array, 0, &pattern(0, 4096, 2)));
     let (parity, lost) = (holder(&array, 3), holder(&array, 1));
@@ -114,14 +114,15 @@ fn a_whole_batch_that_does_not_parse_is_a_damaged_log() {
     assert!(world.assemble_without(&[lost]).is_ok(), "the log is good");
 
     let disk = &world.disks[parity].disk;
-    let parts = map_of(&world.disks[parity]).private_parts().expect("room");
+    let parts =
+        map_of(&world.disks[parity]).private_parts().expect("the member has a private area");
     let mut zone = vec![0; (parts.log.end - parts.log.start) as usize];
     disk.peek(parts.log.start, &mut zone);
     let batches = (0..zone.len()).step_by(4096);
     let parsed =
         batches.filter_map(|at| Some((at, Batch::parse(&zone[at..], parity::crc32c).ok()?)));
     let newest = parsed.max_by_key(|(_, batch)| batch.header.sequence);
-    let (at, batch) = newest.expect("it was logged");
+    let (at, batch) = newest.expect("the row was logged");
     let used = batch.bytes as usize;
     let bytes = &mut zone[at..at + used];
     // An impossible number of data indices in its first record.
@@ -131,9 +132,10 @@ fn a_whole_batch_that_does_not_parse_is_a_damaged_log() {
     bytes[60..64].copy_from_slice(&crc.to_le_bytes());
     disk.poke(parts.log.start + at as u64, bytes);
 
-    let refused = world.assemble_without(&[lost]).err().expect("what it says is unknown");
+    let refused = world.assemble_without(&[lost]).err().expect("unknown fields are preserved");
     assert!(refused.to_string().contains("is damaged"), "{refused}");
-    let complete = world.assemble(0..4, &Options::default()).expect("it is resynced instead");
+    let complete =
+        world.assemble(0..4, &Options::default()).expect("the region is resynced instead");
     let says = |note: &metadata::assemble::Note| {
         matches!(note, metadata::assemble::Note::LogUnusable { .. })
     };
@@ -148,7 +150,7 @@ fn zones_of_nothing_are_not_looked_at_one_by_one() {
     drop(world.begin(&array, 0, &pattern(0, 8192, 2)));
     world.crash(array);
     for disk in &world.disks {
-        let bounds = map_of(disk).private.expect("room");
+        let bounds = map_of(disk).private.expect("the member has a private area");
         for at in [bounds.start, bounds.start + 4096] {
             let mut bytes = vec![0; 4096];
             disk.disk.peek(at, &mut bytes);
@@ -172,7 +174,7 @@ fn a_bad_sector_at_the_end_of_the_data_costs_no_member() {
         ..NewArray::new("tank", layout, 16 << 10)
     });
     let array = world.start();
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     let map = map_of(&world.disks[0]);
     let ends = [map.member_bytes - 8192, map.member_bytes - (64 << 10)];
     for (disk, at) in ends.into_iter().enumerate() {
@@ -195,10 +197,12 @@ fn a_bad_sector_in_a_list_of_nothing_costs_no_member() {
     let layout = Layout::default_for(Level::Raid5, 4);
     world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) });
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 256 << 10, 1)).expect("healthy");
-    world.run(&array, array.stop()).expect("in order");
+    world.write(&array, 0, &pattern(0, 256 << 10, 1)).expect("the array is healthy");
+    world.run(&array, array.stop()).expect("the array stops");
     for disk in 1..3 {
-        let offset = map_of(&world.disks[disk]).bad_blocks.expect("room").end - 512;
+        let offset =
+            map_of(&world.disks[disk]).bad_blocks.expect("the member has a bad-block log").end
+                - 512;
         world.disks[disk].break_with(Fault::Unreadable { offset, len: 512 });
     }
     let array = world.start();

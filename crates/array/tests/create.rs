@@ -87,7 +87,7 @@ fn make(new: &NewArray, disks: &[Rc<Watched>]) -> metadata::Result<Facts> {
     let random = |bytes: &mut [u8]| {
         bytes.iter_mut().for_each(|byte| *byte = seed.replace(seed.get().wrapping_add(37)));
     };
-    complete(create(new, members, &clock(), &random)).expect("nothing waits")
+    complete(create(new, members, &clock(), &random)).expect("the future completes")
 }
 
 fn refusal(new: &NewArray, disks: &[Rc<Watched>]) -> String {

@@ -46,7 +46,7 @@ fn live(world: &World, array: &Array) -> Vec<u8> {
     let mut content = vec![0; 1 << 20];
     let mut write = |at: usize, len: usize, salt: u8| {
         let bytes = pattern(at as u64, len, salt);
-        world.write(array, at as u64, &bytes).expect("one loss is borne");
+        world.write(array, at as u64, &bytes).expect("the level tolerates one loss");
         content[at..at + len].copy_from_slice(&bytes);
     };
     let flush = || world.flush(array);
@@ -88,10 +88,10 @@ fn whichever_flush_fails_nothing_that_was_flushed_is_lost_and_no_bit_with_it() {
                     let content = live(&world, &array);
                     if crash {
                         let flushed = world.run(&array, array.submit(Op::flush()));
-                        flushed.result.expect("one loss is borne");
+                        flushed.result.expect("the level tolerates one loss");
                         world.until(&array, |status| status.clean);
                     } else {
-                        world.run(&array, array.stop()).expect("one loss is borne");
+                        world.run(&array, array.stop()).expect("the level tolerates one loss");
                     }
                     drop(array);
                     let failed = disk.flush_fails_in.take().is_none();
@@ -122,14 +122,16 @@ fn readd_after_failed_flush(
     assert_eq!(missing, failed, "{what}: a member that failed a flush is lost, and no other");
     if failed {
         let disk = Rc::clone(&world.disks[victim]) as Rc<dyn Disk>;
-        world.run(&array, array.readd(disk, "back")).expect("the bitmap knows what it lacks");
+        world.run(&array, array.readd(disk, "back")).expect("the bitmap covers the missed writes");
     }
     world.until(&array, whole);
-    array.scrub(false).expect("nothing else is under way");
+    array.scrub(false).expect("the scrub starts");
     world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
-    let scrub = array.status().last_scrub.expect("waited for");
+    let scrub = array.status().last_scrub.expect("a scrub has ended");
     assert_eq!(scrub.report.mismatches, 0, "{what}: {:?}", scrub.report.findings);
-    world.run(&array, array.fail(MemberId(1 - victim as u32))).expect("one may go");
+    world
+        .run(&array, array.fail(MemberId(1 - victim as u32)))
+        .expect("the level tolerates one loss");
     let read = world.read(&array, 0, content.len()).expect("degraded");
     let wrong = read.iter().zip(content).position(|(a, b)| a != b);
     assert_eq!(wrong, None, "{what}: stale bytes at that offset");
@@ -142,17 +144,17 @@ fn a_spare_whose_flush_fails_at_a_checkpoint_is_not_taken_for_rebuilt() {
             let world = world(level, members, 2);
             let array = world.start();
             let content = pattern(0, 1 << 20, 1);
-            world.write(&array, 0, &content).expect("healthy");
+            world.write(&array, 0, &content).expect("the array is healthy");
             let spare = Rc::clone(&world.disks[members]);
             spare.flush_fails_in.set(Some(nth));
-            world.run(&array, array.fail(MemberId(0))).expect("one may go");
+            world.run(&array, array.fail(MemberId(0))).expect("the level tolerates one loss");
             world.until(&array, |status| status.spares.len() < 2 && whole(status));
-            world.write(&array, 0, &content[..4096]).expect("whole");
+            world.write(&array, 0, &content[..4096]).expect("the write succeeds");
             world.flush(&array);
             world.until(&array, whole);
             let failed = spare.flush_fails_in.take().is_none();
             assert_eq!(array.status().spares.is_empty(), failed, "{level}, {nth}");
-            world.run(&array, array.fail(MemberId(1))).expect("one may go");
+            world.run(&array, array.fail(MemberId(1))).expect("the level tolerates one loss");
             assert!(world.read(&array, 0, 1 << 20).expect("degraded") == content, "{level}, {nth}");
             if !failed {
                 assert!(nth > 2, "{level}: {nth}");
@@ -170,7 +172,7 @@ fn two_members_that_fail_a_flush_at_once_are_borne_by_raid6_and_break_raid5_and_
         let world = world(level, members, 0);
         let array = world.start();
         let bytes = pattern(0, 256 << 10, 1);
-        world.write(&array, 0, &bytes).expect("healthy");
+        world.write(&array, 0, &bytes).expect("the array is healthy");
         world.flush(&array);
         let newer = pattern(0, 256 << 10, 2);
         (0..2).for_each(|disk| world.disks[disk].flush_fails_in.set(Some(0)));
@@ -185,7 +187,7 @@ fn two_members_that_fail_a_flush_at_once_are_borne_by_raid6_and_break_raid5_and_
         // The disks would report success now, which would be false.
         for _ in 0..2 {
             let flushed = world.run(&array, array.submit(Op::flush()));
-            flushed.result.expect_err("what was written may be gone");
+            flushed.result.expect_err("written data may be lost");
         }
         world.sleep(&array, 5 * world.host.bounds.region_linger);
         let _ = world.run(&array, array.stop());
@@ -193,9 +195,13 @@ fn two_members_that_fail_a_flush_at_once_are_borne_by_raid6_and_break_raid5_and_
         let array = world.start();
         assert!(!array.status().clean && array.status().unsynced_bytes > 0, "{level}");
         world.until(&array, |status| status.unsynced_bytes == 0 && whole(status));
-        array.scrub(false).expect("nothing else is under way");
+        array.scrub(false).expect("the scrub starts");
         world.until(&array, |status| status.last_scrub.is_some());
-        assert_eq!(array.status().last_scrub.expect("waited for").report.mismatches, 0, "{level}");
+        assert_eq!(
+            array.status().last_scrub.expect("a scrub has ended").report.mismatches,
+            0,
+            "{level}"
+        );
     }
 }
 
@@ -203,13 +209,13 @@ fn two_members_that_fail_a_flush_at_once_are_borne_by_raid6_and_break_raid5_and_
 fn the_last_copy_that_fails_a_flush_is_never_flushed_again() {
     let world = world(Level::Raid1, 2, 0);
     let array = world.start();
-    world.run(&array, array.fail(MemberId(0))).expect("one may go");
+    world.run(&array, array.fail(MemberId(0))).expect("the level tolerates one loss");
     world.disks[1].flush_fails_in.set(Some(1_000));
     world.write(&array, 0, &[1; 4096]).expect("degraded");
     world.disks[1].flush_fails_in.set(Some(0));
     for _ in 0..3 {
         let flushed = world.run(&array, array.submit(Op::flush()));
-        flushed.result.expect_err("nothing else has it");
+        flushed.result.expect_err("no other member has the data");
     }
     assert_eq!(array.status().mode, Mode::Broken);
     assert!(world.write(&array, 0, &[2; 512]).is_err(), "nothing is written any more");
@@ -219,13 +225,13 @@ fn the_last_copy_that_fails_a_flush_is_never_flushed_again() {
 fn without_redundancy_a_flush_that_failed_once_has_failed_for_good() {
     let world = world(Level::Raid0, 3, 0);
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 256 << 10, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 256 << 10, 1)).expect("the array is healthy");
     world.disks[1].flush_fails_in.set(Some(0));
     for _ in 0..3 {
         let flushed = world.run(&array, array.submit(Op::flush()));
-        flushed.result.expect_err("some of it may be gone");
+        flushed.result.expect_err("some data may be lost");
     }
-    world.read(&array, 0, 64 << 10).expect("what is there is read");
+    world.read(&array, 0, 64 << 10).expect("present data is read");
 }
 
 #[test]
@@ -234,7 +240,7 @@ fn a_flush_that_hangs_is_one_that_failed() {
         let world = world(level, members, 0);
         let array = world.start();
         let bytes = pattern(0, 256 << 10, 1);
-        world.write(&array, 0, &bytes).expect("healthy");
+        world.write(&array, 0, &bytes).expect("the array is healthy");
         world.disks[1].break_with(Fault::HungWrites);
         world.flush(&array);
         assert_eq!(array.status().slots[1].state, SlotState::Missing, "{level}");
@@ -249,39 +255,39 @@ fn no_flush_succeeds_meanwhile(shards: usize, clean_delay: Duration) {
     world.host.shards = shards;
     world.host.bounds.clean_delay = clean_delay;
     let options = Options::default();
-    let mut assembly = world.assemble(0..4, &options).expect("all are there");
+    let mut assembly = world.assemble(0..4, &options).expect("all members are present");
     assembly.geometry = assembly.geometry.with_region_bytes(192 << 10);
     let array = Array::start(assembly, &world.host);
     let mut content = pattern(0, 768 << 10, 1);
-    world.write(&array, 0, &content).expect("healthy");
+    world.write(&array, 0, &content).expect("the array is healthy");
     world.flush(&array);
     let linger = world.host.bounds.region_linger;
     world.sleep(&array, 4 * linger);
     // Regions of two shards, if there are two. The array is marked dirty.
-    world.write(&array, 0, &content[..512]).expect("healthy");
+    world.write(&array, 0, &content[..512]).expect("the array is healthy");
     let disk = &world.disks[1];
     disk.flush_fails_in.set(Some(0));
     disk.flush_fails_after.set(5 * linger);
     let flushes = disk.flushes.get();
     for at in [0, 192 << 10] {
         let newer = pattern(at as u64, 128 << 10, 2);
-        world.write(&array, at as u64, &newer).expect("healthy");
+        world.write(&array, at as u64, &newer).expect("the array is healthy");
         content[at..at + newer.len()].copy_from_slice(&newer);
         world.sleep(&array, linger / 16);
     }
     while disk.flushes.get() == flushes {
         world.sleep(&array, Duration::from_millis(1));
     }
-    assert_eq!(disk.flush_fails_in.get(), None, "it has failed, and nobody knows");
+    assert_eq!(disk.flush_fails_in.get(), None, "the flush failed undetected");
     world.sleep(&array, 3 * linger);
-    assert_eq!(disk.flushes.get(), flushes + 1, "another one would be told of success");
-    assert_eq!(array.status().slots[1].state, SlotState::InSync, "nobody knows yet");
+    assert_eq!(disk.flushes.get(), flushes + 1, "a second flush would report success");
+    assert_eq!(array.status().slots[1].state, SlotState::InSync, "the failure is not detected yet");
     world.until(&array, |status| status.slots[1].state == SlotState::Missing);
-    assert_eq!(disk.flushes.get(), flushes + 1, "what was sent to it before is not there");
+    assert_eq!(disk.flushes.get(), flushes + 1, "the earlier write is absent");
     let back = Rc::clone(disk) as Rc<dyn Disk>;
-    world.run(&array, array.readd(back, "disk1")).expect("the bitmap knows what it lacks");
+    world.run(&array, array.readd(back, "disk1")).expect("the bitmap covers the missed writes");
     world.until(&array, whole);
-    world.run(&array, array.fail(MemberId(0))).expect("one may go");
+    world.run(&array, array.fail(MemberId(0))).expect("the level tolerates one loss");
     let read = world.read(&array, 0, content.len()).expect("degraded");
     let wrong = read.iter().zip(&content).position(|(a, b)| a != b);
     assert_eq!(wrong, None, "{shards} shards: stale bytes at that offset");
@@ -309,22 +315,24 @@ fn a_member_with_a_cache_that_joins_does_not_break_the_promise_of_those_without(
         let checksums = Some(false);
         world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("t", layout, chunk) });
         let array = world.start();
-        world.write(&array, 0, &pattern(0, 64 << 10, 1)).expect("healthy");
+        world.write(&array, 0, &pattern(0, 64 << 10, 1)).expect("the array is healthy");
         assert!(!array.limits().volatile);
         let spare = FaultyDisk::new(6 << 20);
         spare.volatile.set(true);
-        world.run(&array, array.fail(MemberId(0))).expect("one may go");
-        world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+        world.run(&array, array.fail(MemberId(0))).expect("the level tolerates one loss");
+        world
+            .run(&array, array.add(Rc::clone(&spare) as _, "spare"))
+            .expect("the disk is large enough");
         world.until(&array, |s| s.slots[0].state == SlotState::InSync && s.job.is_none());
         world.disks[0] = spare;
         let new = pattern(0, 64 << 10, 2);
-        world.write(&array, 0, &new).expect("healthy");
+        world.write(&array, 0, &new).expect("the array is healthy");
         let zero = Op::new(64 << 10, io::Work::Zero { len: 64 << 10, unmap: false, fast: false });
-        world.run(&array, array.submit(zero)).result.expect("healthy");
+        world.run(&array, array.submit(zero)).result.expect("the array is healthy");
         world.cut(array);
         let array = world.start();
-        assert!(world.read(&array, 0, 64 << 10).expect("whole") == new, "{level}");
-        let zeros = world.read(&array, 64 << 10, 64 << 10).expect("whole");
+        assert!(world.read(&array, 0, 64 << 10).expect("the read succeeds") == new, "{level}");
+        let zeros = world.read(&array, 64 << 10, 64 << 10).expect("the read succeeds");
         assert!(zeros.iter().all(|byte| *byte == 0), "{level}");
     }
 }

@@ -43,7 +43,7 @@ fn where_all_members_run_out_of_space_writes_fail_and_reads_go_on() {
             let world = world(level, members, checksums, store);
             let array = world.start();
             let old = pattern(0, OLD, 1);
-            world.write(&array, 0, &old).expect("there is space");
+            world.write(&array, 0, &old).expect("the write succeeds");
             world.flush(&array);
             for (number, disk) in world.disks.iter().enumerate() {
                 disk.break_with(Fault::FullFrom(beyond(&world, number)));
@@ -59,31 +59,34 @@ fn where_all_members_run_out_of_space_writes_fail_and_reads_go_on() {
             let status = array.status();
             assert_eq!(status.mode, Mode::Full, "{what}");
             assert!(status.slots.iter().all(|slot| slot.state == SlotState::InSync), "{what}");
-            assert_eq!(world.read(&array, 0, OLD).expect("reads go on"), old, "{what}");
-            world.read(&array, end, len).expect("old, new, or a part of each");
+            assert_eq!(world.read(&array, 0, OLD).expect("reads succeed"), old, "{what}");
+            world.read(&array, end, len).expect("old, new, or a mixture");
             world.flush(&array);
             let events = array.log().since(0);
             let is_full_event = |event: &&array::status::Event| event.kind == EventKind::Full;
-            assert_eq!(events.iter().filter(is_full_event).count(), 1, "{what}: told once");
+            assert_eq!(events.iter().filter(is_full_event).count(), 1, "{what}: logged once");
             assert!(!events.iter().any(|event| event.kind == EventKind::Fail), "{what}");
-            world.run(&array, array.stop()).expect("it has nothing to write");
+            world.run(&array, array.stop()).expect("the worker has nothing to write");
             drop(array);
             // A start without space serves reads, however far it comes. Where nobody knows that
             // the members share a store, a resync may cost the first one that it writes to.
             if store != 0 {
                 let array = world.start();
-                assert_eq!(world.read(&array, 0, OLD).expect("reads go on"), old, "{what}");
+                assert_eq!(world.read(&array, 0, OLD).expect("reads succeed"), old, "{what}");
                 let _ = world.write(&array, end, &pattern(end, len, 4));
-                assert_eq!(world.read(&array, 0, OLD).expect("reads go on"), old, "{what}");
+                assert_eq!(world.read(&array, 0, OLD).expect("reads succeed"), old, "{what}");
                 drop(array);
             }
             // With space it is whole again.
             world.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
             let array = world.start();
             world.until(&array, whole);
-            assert_eq!(world.read(&array, 0, OLD).expect("healthy"), old, "{what}");
-            world.write(&array, end, &pattern(end, len, 5)).expect("there is space");
-            assert_eq!(world.read(&array, end, len).expect("healthy"), pattern(end, len, 5));
+            assert_eq!(world.read(&array, 0, OLD).expect("the array is healthy"), old, "{what}");
+            world.write(&array, end, &pattern(end, len, 5)).expect("the write succeeds");
+            assert_eq!(
+                world.read(&array, end, len).expect("the array is healthy"),
+                pattern(end, len, 5)
+            );
         }
     }
 }
@@ -109,7 +112,7 @@ fn a_member_is_kept_if_its_store_is_that_of_too_many_others() {
     let world = world(Level::Raid5, 3, false, 7);
     let array = world.start();
     let old = pattern(0, OLD, 1);
-    world.write(&array, 0, &old).expect("there is space");
+    world.write(&array, 0, &old).expect("the write succeeds");
     world.disks[1].break_with(Fault::FullFrom(beyond(&world, 1)));
     let end = array.geometry().capacity() - (1 << 20);
     let error = world.write(&array, end, &pattern(end, 1 << 20, 2)).expect_err("full");
@@ -130,7 +133,7 @@ fn what_an_unfinished_write_has_torn_is_an_error_and_no_garbage() {
         world.create(&new);
         let array = world.start();
         let old = pattern(0, 2 * CHUNK as usize, 1);
-        world.write(&array, 0, &old).expect("there is space");
+        world.write(&array, 0, &old).expect("the write succeeds");
         world.flush(&array);
         let map = array.geometry().stripe(layout::Stripe(0));
         let (first, second, parity) = (map.data(0).index(), map.data(1).index(), map.p().index());

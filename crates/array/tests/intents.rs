@@ -35,7 +35,7 @@ fn filled_with(level: Level, change: impl Fn(&mut NewArray)) -> (World, Array) {
     change(&mut new);
     world.create(&new);
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("the array is healthy");
     world.flush(&array);
     (world, array)
 }
@@ -52,16 +52,17 @@ fn durable_data_stays_though_a_newer_record_has_a_part_of_its_block() {
         let write = world.begin(&array, 4 * 3 * CHUNK, &pattern(0, 512, 2));
         assert_eq!(held.is_holding(), 1, "its batch keeps all that come after it");
         let stripe = pattern(0, 3 * CHUNK as usize, 3);
-        world.write(&array, 0, &stripe).expect("healthy");
+        world.write(&array, 0, &stripe).expect("the array is healthy");
         world.flush(&array);
-        world.write(&array, 0, &pattern(0, 2048, 4)).expect("healthy");
+        world.write(&array, 0, &pattern(0, 2048, 4)).expect("the array is healthy");
         let missing: Vec<usize> = missing.iter().map(|&index| holder(&array, index)).collect();
         drop(write);
         world.crash(array);
         let array = world.start_without(&missing);
         for index in [1, 2] {
             let at = (index * CHUNK) as usize;
-            let found = world.read(&array, at as u64, CHUNK as usize).expect("it was flushed");
+            let found =
+                world.read(&array, at as u64, CHUNK as usize).expect("the data was flushed");
             assert!(found == stripe[at..at + CHUNK as usize], "{level} {index}");
         }
     }
@@ -83,10 +84,11 @@ fn blocks_beside_a_torn_write_survive_the_loss_of_their_member() {
             let array = world.start_without(&missing);
             for index in [1, 2] {
                 let at = index * CHUNK;
-                let found = world.read(&array, at, CHUNK as usize).expect("it was not touched");
+                let found =
+                    world.read(&array, at, CHUNK as usize).expect("the block was not written");
                 assert!(found == pattern(at, CHUNK as usize, 1), "{level} {index} {hung}");
             }
-            let found = world.read(&array, 512, 8192).expect("its member is there");
+            let found = world.read(&array, 512, 8192).expect("the read succeeds");
             let salt = if hung == 0 { 1 } else { 2 };
             assert!(found == pattern(512, 8192, salt), "{level} {hung}");
         }
@@ -101,7 +103,8 @@ fn without_the_log_such_an_array_is_not_started() {
     let missing = holder(&array, 1);
     drop(write);
     world.crash(array);
-    let refused = world.assemble_without(&[missing]).err().expect("nobody knows").to_string();
+    let refused =
+        world.assemble_without(&[missing]).err().expect("the array assembles").to_string();
     assert!(refused.contains("--force-dirty-degraded"), "{refused}");
 }
 
@@ -127,13 +130,13 @@ fn a_log_of_before_somebody_else_ran_the_array_is_ignored() {
         }
         let refused = world.assemble_without(&[missing]).err().expect("md's rule holds");
         assert!(refused.to_string().contains("--force-dirty-degraded"), "{refused}");
-        let whole = world.assemble_without(&[]).expect("all are there");
+        let whole = world.assemble_without(&[]).expect("all members are present");
         let unusable = |note: &Note| match note {
             Note::LogUnusable { why } => why.contains("another system"),
             _ => false,
         };
         assert!(whole.notes.iter().any(unusable), "{:?}", whole.notes);
-        assert!(whole.recovered.unsynced.overlaps(0..CHUNK), "and all that was marked is synced");
+        assert!(whole.recovered.unsynced.overlaps(0..CHUNK), "all marked regions are synced");
     }
 }
 
@@ -149,15 +152,15 @@ fn no_data_is_written_before_the_log_is_durable_and_a_failed_log_costs_its_membe
     let done = world.run(&array, write);
     done.result.expect("the member that could not log is lost; the level does without");
     assert!(array.status().slots[parity].member.is_none());
-    assert_eq!(world.read(&array, 512, 4096).expect("it is there"), pattern(512, 4096, 2));
+    assert_eq!(world.read(&array, 512, 4096).expect("the read succeeds"), pattern(512, 4096, 2));
 
     let (world, array) = filled(Level::Raid5, None);
     world.disks[parity].break_with(Fault::WriteError);
-    world.write(&array, 512, &pattern(512, 4096, 2)).expect("as above");
+    world.write(&array, 512, &pattern(512, 4096, 2)).expect("as in the case above");
     assert!(array.status().slots[parity].member.is_none());
     world.crash(array);
     let array = world.start_without(&[parity]);
-    assert_eq!(world.read(&array, 512, 4096).expect("it is there"), pattern(512, 4096, 2));
+    assert_eq!(world.read(&array, 512, 4096).expect("the read succeeds"), pattern(512, 4096, 2));
 }
 
 #[test]
@@ -171,7 +174,7 @@ fn a_row_is_replayed_with_a_block_that_was_unreadable_just_then() {
     let both = pattern(at, CHUNK as usize + 4096, 2);
     drop(world.begin(&array, at, &both));
     world.crash(array);
-    let assembly = world.assemble(0..4, &Options::default()).expect("all are there");
+    let assembly = world.assemble(0..4, &Options::default()).expect("all members are present");
     world.disks[second].break_with(Fault::Hung);
     let array = Array::start(assembly, &world.host);
     // The comparison in the background must not matter.
@@ -180,12 +183,12 @@ fn a_row_is_replayed_with_a_block_that_was_unreadable_just_then() {
     world.run(&array, world.clock.sleep_until(until));
     assert!(world.disks[second].is_holding() > 0, "it is asked for what it holds");
     world.disks[second].faults.borrow_mut().clear();
-    let found = world.read(&array, at, 4096).expect("it was never lost");
+    let found = world.read(&array, at, 4096).expect("the member was never lost");
     assert!(found == both[..4096]);
     // The rows agree now, so any one member may be lost.
     world.disks[first].break_with(Fault::Gone);
     let found = world.read(&array, at, 4096).expect("one loss");
-    assert!(found == both[..4096], "it is computed from a block that parity knows nothing of");
+    assert!(found == both[..4096], "the result depends on a block outside parity");
 }
 
 /// A replayed row is whole. A read of it returns the same data again, even if the power fails
@@ -202,11 +205,11 @@ fn replayed_data_stays_though_its_member_is_lost_in_the_next_crash() {
         world.crash(array);
         world.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
         let array = world.start();
-        let read = world.read(&array, 0, 3 * CHUNK as usize).expect("all are there");
+        let read = world.read(&array, 0, 3 * CHUNK as usize).expect("all members are present");
         let lost: Vec<usize> = lost.iter().map(|&index| holder(&array, index)).collect();
         world.cut(array);
         let array = world.start_without(&lost);
-        let again = world.read(&array, 0, 3 * CHUNK as usize).expect("it was read");
+        let again = world.read(&array, 0, 3 * CHUNK as usize).expect("the read succeeds");
         assert!(again == read, "{level}");
     }
 }
@@ -223,13 +226,13 @@ fn a_log_is_good_though_its_member_failed_to_take_one_batch_of_it() {
     world.disks[parity].faults.borrow_mut().clear();
     // The loss of the member is not recorded.
     world.disks[data].break_with(Fault::HungAt(BITMAP));
-    world.run(&array, second).result.expect("its batch is whole");
+    world.run(&array, second).result.expect("the write succeeds");
     drop(first);
     let missing = holder(&array, 1);
     world.crash(array);
     let array = world.start_without(&[missing]);
     assert_eq!(world.read(&array, 8192, 4096).expect("acknowledged"), pattern(8192, 4096, 2));
-    let found = world.read(&array, CHUNK, CHUNK as usize).expect("it was not touched");
+    let found = world.read(&array, CHUNK, CHUNK as usize).expect("the block was not written");
     assert!(found == pattern(CHUNK, CHUNK as usize, 1));
 }
 
@@ -250,7 +253,9 @@ fn a_torn_and_lost_block_is_an_error_until_it_is_written() {
     drop(write);
     world.crash(array);
     let check = |array: &Array| {
-        let error = world.read(array, row(1), 512).expect_err("neither old nor new can be told");
+        let error = world
+            .read(array, row(1), 512)
+            .expect_err("neither old nor new content can be determined");
         assert!(matches!(error.kind(), io::ErrorKind::Medium { .. }), "{error}");
         for (at, salt) in [(0, 1), (row(0), 2), (CHUNK + 8192, 1), (row(2), 1)] {
             let found = world.read(array, at, 4096).expect("only that block is lost");
@@ -259,22 +264,25 @@ fn a_torn_and_lost_block_is_an_error_until_it_is_written() {
     };
     let array = world.start_without(&[second]);
     check(&array);
-    world.write(&array, 0, &pattern(0, 4096, 1)).expect("the row is whole for all others");
-    world.write(&array, row(2), &pattern(row(2), 4096, 1)).expect("in the row itself, too");
+    world.write(&array, 0, &pattern(0, 4096, 1)).expect("all other blocks of the row are valid");
+    world.write(&array, row(2), &pattern(row(2), 4096, 1)).expect("also within the row");
     world.crash(array);
     let array = world.start_without(&[second]);
     check(&array);
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     let array = world.start_without(&[second]);
     check(&array);
-    world.write(&array, row(1), &pattern(row(1), 4096, 3)).expect("a write mends it");
+    world.write(&array, row(1), &pattern(row(1), 4096, 3)).expect("a write repairs it");
     assert_eq!(world.read(&array, row(1), 4096).expect("mended"), pattern(row(1), 4096, 3));
     world.crash(array);
     let array = world.start_without(&[second]);
     assert_eq!(world.read(&array, row(1), 4096).expect("mended"), pattern(row(1), 4096, 3));
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     let array = world.start_without(&[second]);
-    assert_eq!(world.read(&array, row(1), 4096).expect("for good"), pattern(row(1), 4096, 3));
+    assert_eq!(
+        world.read(&array, row(1), 4096).expect("the read succeeds"),
+        pattern(row(1), 4096, 3)
+    );
 }
 
 #[test]
@@ -285,13 +293,13 @@ fn a_row_written_twice_before_a_flush_is_made_durable_in_between() {
     let array = world.start_without(&[]);
     world.flush(&array);
     world.until(&array, |status| status.unsynced_bytes == 0);
-    world.write(&array, 64 << 10, &pattern(64 << 10, 4096, 2)).expect("awake");
+    world.write(&array, 64 << 10, &pattern(64 << 10, 4096, 2)).expect("the shard is awake");
     let flushes = || world.disks.iter().map(|disk| disk.flushes.get()).sum::<u64>();
     let before = flushes();
-    world.write(&array, 0, &pattern(0, 4096, 2)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 4096, 2)).expect("the array is healthy");
     world.write(&array, 0, &pattern(0, 4096, 3)).expect("the same block again");
     world.write(&array, 8192, &pattern(8192, 4096, 2)).expect("another row");
-    assert_eq!(flushes(), before, "nothing depends on what is not durable");
+    assert_eq!(flushes(), before, "a record depends on undurable data");
     world.write(&array, CHUNK, &pattern(CHUNK, 4096, 2)).expect("another block of the first row");
     assert!(flushes() > before, "its syndrome holds the first one");
 }
@@ -304,7 +312,7 @@ fn the_log_wraps_around_and_holds_the_newest_records() {
     let array = world.start_without(&[]);
     for round in 0..200_u64 {
         let at = round * 7 % 60 * 8192 + 512 * (round % 5);
-        world.write(&array, at, &pattern(at, 1024, round as u8)).expect("healthy");
+        world.write(&array, at, &pattern(at, 1024, round as u8)).expect("the array is healthy");
     }
     let mut expected = pattern(0, 512 << 10, 1);
     for round in 0..200_u64 {
@@ -314,7 +322,9 @@ fn the_log_wraps_around_and_holds_the_newest_records() {
     world.crash(array);
     let array = world.start_without(&[0, 3]);
     for at in (0..512 << 10).step_by(16 << 10) {
-        let found = world.read(&array, at as u64, 16 << 10).expect("two may be missing");
+        let found = world
+            .read(&array, at as u64, 16 << 10)
+            .expect("the array starts with two missing members");
         assert!(found == expected[at..at + (16 << 10)], "at {at}");
     }
 }
@@ -334,7 +344,9 @@ fn a_batch_that_reached_one_of_two_logs_costs_no_block() {
         world.crash(array);
         let array = world.start_without(&missing);
         for at in (0..512 << 10).step_by(CHUNK as usize) {
-            let found = world.read(&array, at, CHUNK as usize).expect("two may be missing");
+            let found = world
+                .read(&array, at, CHUNK as usize)
+                .expect("the array starts with two missing members");
             assert!(found == pattern(at, CHUNK as usize, 1), "nothing was written at {at}");
         }
     }
@@ -346,10 +358,10 @@ fn a_batch_that_reached_one_of_two_logs_costs_no_block() {
 fn a_batch_that_reached_one_of_two_logs_costs_no_block_after_a_second_crash() {
     for late in [3, 4] {
         let (world, array) = filled_with(Level::Raid6, |new| new.checksums = Some(false));
-        world.run(&array, array.stop()).expect("in order");
+        world.run(&array, array.stop()).expect("the array stops");
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
         let (array, data) = (world.start(), world.data_offset());
-        world.write(&array, 512, &pattern(512, 8192, 2)).expect("healthy");
+        world.write(&array, 512, &pattern(512, 8192, 2)).expect("the array is healthy");
         let held = &world.disks[holder(&array, late)];
         held.break_with(Fault::HungWrites);
         let write = world.begin(&array, 512, &pattern(512, 8192, 3));
@@ -368,7 +380,9 @@ fn a_batch_that_reached_one_of_two_logs_costs_no_block_after_a_second_crash() {
 
         let array = world.start_without(&missing);
         for at in (CHUNK..512 << 10).step_by(CHUNK as usize) {
-            let found = world.read(&array, at, CHUNK as usize).expect("two may be missing");
+            let found = world
+                .read(&array, at, CHUNK as usize)
+                .expect("the array starts with two missing members");
             assert!(found == pattern(at, CHUNK as usize, 1), "nothing was written at {at}");
         }
     }
@@ -391,9 +405,9 @@ fn a_log_that_cannot_be_read_is_that_of_a_lost_member() {
         drop(write);
         world.crash(array);
         let map = map_of(&world.disks[unread]);
-        let log = map.private_parts().expect("room").log;
+        let log = map.private_parts().expect("the member has a private area").log;
         if overwritten {
-            let header = map.private.expect("room").start;
+            let header = map.private.expect("the member has a private area").start;
             world.disks[unread].disk.poke(header, &[0x77; 8192]);
         } else {
             let unreadable = Fault::Unreadable { offset: log.start + 4096, len: 512 };
@@ -401,12 +415,12 @@ fn a_log_that_cannot_be_read_is_that_of_a_lost_member() {
         }
         let assembly = world.assemble_without(&[missing]);
         if level == Level::Raid5 {
-            let refused = assembly.err().expect("nobody knows").to_string();
+            let refused = assembly.err().expect("the assembly is refused").to_string();
             let why = if overwritten { "was overwritten" } else { "cannot be read" };
             assert!(refused.contains(why), "{refused}");
             continue;
         }
-        let assembly = assembly.expect("two may be missing");
+        let assembly = assembly.expect("the array starts with two missing members");
         let name = format!("disk{unread}");
         let part = if overwritten { "private area" } else { "log" };
         let says = |note: &Note| match note {
@@ -417,7 +431,7 @@ fn a_log_that_cannot_be_read_is_that_of_a_lost_member() {
         let array = Array::start(assembly, &world.host);
         for index in [1, 2] {
             let at = index * CHUNK;
-            let found = world.read(&array, at, CHUNK as usize).expect("it was not touched");
+            let found = world.read(&array, at, CHUNK as usize).expect("the block was not written");
             assert!(found == pattern(at, CHUNK as usize, 1), "{index}");
         }
         assert!(array.status().slots[unread].member.is_none());
@@ -438,15 +452,19 @@ fn a_record_from_before_its_q_was_made_costs_no_block() {
     let missing = holder(&array, 4);
     world.disks[missing].break_with(Fault::Gone);
     // One block: its record has no checks either.
-    world.write(&array, 512, &pattern(512, 4096, 2)).expect("one may be missing");
+    world
+        .write(&array, 512, &pattern(512, 4096, 2))
+        .expect("the array starts with one missing member");
     let new = FaultyDisk::new(8 << 20);
-    world.run(&array, array.add(Rc::clone(&new) as _, "new")).expect("it takes the slot");
+    world.run(&array, array.add(Rc::clone(&new) as _, "new")).expect("the disk takes the slot");
     world.until(&array, |status| status.redundancy_left == 2 && status.job.is_none());
     let lost = [1, 2].map(|index| holder(&array, index));
     world.crash(array);
     world.disks[missing] = new;
     let array = world.start_without(&lost);
-    let found = world.read(&array, 0, 3 * CHUNK as usize).expect("two may be missing");
+    let found = world
+        .read(&array, 0, 3 * CHUNK as usize)
+        .expect("the array starts with two missing members");
     let mut wanted = pattern(0, 3 * CHUNK as usize, 1);
     wanted[512..512 + 4096].copy_from_slice(&pattern(512, 4096, 2));
     assert!(found == wanted);
@@ -473,7 +491,7 @@ fn a_batch_that_is_torn_over_old_ones_leaves_a_log_that_is_whole() {
     for before in 0..16 {
         let (world, array) = with_small_log(LARGE);
         for _ in 0..before {
-            world.write(&array, 0, &pattern(0, 8 << 10, 1)).expect("healthy");
+            world.write(&array, 0, &pattern(0, 8 << 10, 1)).expect("the array is healthy");
         }
         // All of these have their parity on one member, which logs them.
         let [first, second, third, fourth] = [1, 2, 3, 4].map(|number| number * 4 * 3 * LARGE);
@@ -483,7 +501,7 @@ fn a_batch_that_is_torn_over_old_ones_leaves_a_log_that_is_whole() {
         assert_eq!(world.disks[data].is_holding(), 2, "both are logged, and matter");
         world.disks[data].release();
         for write in old {
-            world.run(&array, write).result.expect("now they are done with");
+            world.run(&array, write).result.expect("the write succeeds");
         }
         world.disks[parity].break_with(Fault::HungAbove(64 << 10));
         let new = world.pool.copy_of(&pattern(third, LEN, 2)).freeze();
@@ -500,7 +518,9 @@ fn a_batch_that_is_torn_over_old_ones_leaves_a_log_that_is_whole() {
         let all = [(0, pattern(0, 512 << 10, 1)), (first, pattern(first, LEN, 2))];
         let rest = [(second, pattern(second, LEN, 2)), (third, zeros()), (fourth, zeros())];
         for (at, there) in all.into_iter().chain(rest) {
-            let found = world.read(&array, at, there.len()).expect("one may be missing");
+            let found = world
+                .read(&array, at, there.len())
+                .expect("the array starts with one missing member");
             assert!(found == there, "after {before} batches: at {at}");
         }
     }
@@ -518,13 +538,13 @@ fn a_batch_released_in_any_log_is_released() {
         let [data, other, parity] = [0, 1, 3].map(|index| holder(&array, index));
         // The first write logs something other than zeros.
         let beside = first + LARGE;
-        world.write(&array, beside, &pattern(beside, LEN, 4)).expect("healthy");
+        world.write(&array, beside, &pattern(beside, LEN, 4)).expect("the array is healthy");
         world.disks[data].break_with(Fault::HungFrom(world.data_offset()));
         let old = [first, second].map(|at| world.begin(&array, at, &pattern(at, LEN, 2)));
         assert_eq!(world.disks[data].is_holding(), 2, "both are logged, and matter");
         world.disks[data].release();
         for write in old {
-            world.run(&array, write).result.expect("now they are done with");
+            world.run(&array, write).result.expect("the write succeeds");
         }
         for _ in 0..between {
             let at = 3 * LARGE;
@@ -540,7 +560,8 @@ fn a_batch_released_in_any_log_is_released() {
         let array = array.unwrap_or_else(|why| panic!("after {between} batches: {why}"));
         let array = Array::start(array, &world.host);
         for (at, salt) in [(first, 2), (second, 2), (3 * LARGE, 3), (beside, 4)] {
-            let found = world.read(&array, at, LEN).expect("one may be missing");
+            let found =
+                world.read(&array, at, LEN).expect("the array starts with one missing member");
             assert!(found == pattern(at, LEN, salt), "after {between} batches: at {at}");
         }
     }
@@ -556,18 +577,22 @@ fn a_later_member_need_not_have_earlier_records() {
             let geometry = array.geometry().clone();
             let map = geometry.stripe(Stripe(0));
             let stripe = geometry.stripe_bytes();
-            world.write(&array, 0, &pattern(0, 4096, 9)).expect("healthy");
+            world.write(&array, 0, &pattern(0, 4096, 9)).expect("the array is healthy");
             let zero = Op::new(0, io::Work::Zero { len: stripe, unmap: false, fast: false });
             world.run(&array, array.submit(zero)).result.expect("zeroed");
             let gone = map.data(1).index();
             let spare = FaultyDisk::new(8 << 20);
-            world.run(&array, array.fail(MemberId(gone as u32))).expect("one may go");
-            world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+            world
+                .run(&array, array.fail(MemberId(gone as u32)))
+                .expect("the level tolerates one loss");
+            world
+                .run(&array, array.add(Rc::clone(&spare) as _, "spare"))
+                .expect("the disk is large enough");
             world.until(&array, |status| status.slots[gone].state == SlotState::InSync);
             world.disks[gone] = spare;
             world.crash(array);
             let array = world.start_without(&[map.data(0).index()]);
-            let read = world.read(&array, 0, stripe as usize).expect("one is missing");
+            let read = world.read(&array, 0, stripe as usize).expect("the read succeeds");
             assert!(read.iter().all(|byte| *byte == 0), "{level} {policy:?}: it was zeroed last");
         }
     }
@@ -583,18 +608,18 @@ fn a_write_under_way_is_finished_though_the_array_takes_no_more() {
         let checksums = Some(checksums);
         world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("t", layout, CHUNK) });
         let array = world.start();
-        world.write(&array, 0, &pattern(0, 256 << 10, 1)).expect("healthy");
+        world.write(&array, 0, &pattern(0, 256 << 10, 1)).expect("the array is healthy");
         let (member, offset) = (holder(&array, 0), world.data_offset());
         world.disks[member].break_with(Fault::HungFrom(offset));
         let new = pattern(0, 8192, 2);
         let write = world.begin(&array, 0, &new);
         assert_eq!(world.disks[member].is_holding(), 1);
-        world.run(&array, array.set_read_only(true)).expect("it takes no more");
-        world.run(&array, write).result.expect("it had begun");
-        assert!(world.read(&array, 0, 8192).expect("one is lost") == new);
-        world.run(&array, array.set_read_only(false)).expect("it takes them again");
+        world.run(&array, array.set_read_only(true)).expect("the queue accepts no more");
+        world.run(&array, write).result.expect("the write succeeds");
+        assert!(world.read(&array, 0, 8192).expect("one member is lost") == new);
+        world.run(&array, array.set_read_only(false)).expect("the disk accepts writes again");
         for at in (0..256 << 10).step_by(4096).cycle().take(512) {
-            world.write(&array, at, &pattern(at, 4096, 3)).expect("one is lost");
+            world.write(&array, at, &pattern(at, 4096, 3)).expect("one member is lost");
         }
     }
 }
@@ -625,7 +650,8 @@ fn blocks_that_cannot_be_read_cost_no_other_ones_of_a_row_that_was_cut() {
             }
             let array = world.start();
             for at in [0, CHUNK] {
-                let found = world.read(&array, at, CHUNK as usize).expect("it was not touched");
+                let found =
+                    world.read(&array, at, CHUNK as usize).expect("the block was not written");
                 assert!(found == pattern(at, CHUNK as usize, 1), "{level} {checksums} {rot}");
             }
         }
@@ -674,7 +700,7 @@ fn data_lost_in_a_crash_is_never_read_however_much_it_is() {
 fn a_newer_batch_that_is_durable_does_not_hide_an_older_one_that_is_not() {
     for level in [Level::Raid5, Level::Raid6] {
         let (world, array) = filled_with(level, |new| new.checksums = Some(false));
-        world.run(&array, array.stop()).expect("healthy");
+        world.run(&array, array.stop()).expect("the array is healthy");
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
         let array = world.start();
         let data = world.data_offset();
@@ -692,14 +718,14 @@ fn a_newer_batch_that_is_durable_does_not_hide_an_older_one_that_is_not() {
         let slow = world.begin(&array, 0, &pattern(0, 512, 2));
         assert_eq!(first.is_holding(), 1);
         // B: the next sector of the same block. It lands, and is flushed.
-        world.write(&array, 512, &pattern(512, 512, 2)).expect("nothing holds it");
+        world.write(&array, 512, &pattern(512, 512, 2)).expect("no process holds it");
         world.flush(&array);
         // A lands now: it is in the cache of its member.
         first.release();
-        world.run(&array, slow).result.expect("it has landed");
+        world.run(&array, slow).result.expect("the write succeeds");
         let flushes = first.flushes.get();
         // C: beside A in its row.
-        world.write(&array, CHUNK, &pattern(CHUNK, 512, 2)).expect("healthy");
+        world.write(&array, CHUNK, &pattern(CHUNK, 512, 2)).expect("the array is healthy");
         let durable = first.flushes.get() > flushes;
 
         // The power fails, and a member with it. A is lost unless it was flushed.
@@ -709,8 +735,8 @@ fn a_newer_batch_that_is_durable_does_not_hide_an_older_one_that_is_not() {
         }
         let array = world.start_without(&both);
         let at = 2 * CHUNK;
-        let found = world.read(&array, at, CHUNK as usize).expect("nobody wrote it");
-        assert!(found == pattern(at, CHUNK as usize, 1), "{level}: a block that nobody wrote");
+        let found = world.read(&array, at, CHUNK as usize).expect("the read succeeds");
+        assert!(found == pattern(at, CHUNK as usize, 1), "{level}: an unwritten block");
     }
 }
 
@@ -725,12 +751,12 @@ fn a_batch_that_is_on_its_way_keeps_a_member_from_coming_back() {
     world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) });
     world.disks.iter().for_each(|disk| disk.volatile.set(true));
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("the array is healthy");
     world.flush(&array);
     // It holds neither the data that is written now nor its parity: it gets only empty batches.
     let slot = holder(&array, 2);
     let back = &world.disks[slot];
-    let log = map_of(back).private_parts().expect("room").log;
+    let log = map_of(back).private_parts().expect("the member has a private area").log;
     back.break_with(Fault::HungFrom(log.start));
     let flushes = |millis| {
         let delay = Duration::from_millis(millis);
@@ -751,7 +777,7 @@ fn a_batch_that_is_on_its_way_keeps_a_member_from_coming_back() {
     flushes(0);
     let held = back.held_at();
     assert!(matches!(held[..], [(at, 4096)] if log.contains(&at)), "a batch of nothing: {held:?}");
-    world.run(&array, array.fail(MemberId(slot as u32))).expect("one may go");
+    world.run(&array, array.fail(MemberId(slot as u32))).expect("the level tolerates one loss");
     back.faults.borrow_mut().clear();
     let disk = Rc::clone(back) as Rc<dyn Disk>;
     let early = world.run(&array, array.readd(disk, &format!("disk{slot}")));

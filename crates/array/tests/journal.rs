@@ -29,16 +29,16 @@ fn new(name: &str, level: Level, members: usize) -> NewArray {
 fn filled(level: Level) -> (World, Array) {
     let members = if level == Level::Raid6 { 5 } else { 4 };
     let world = World::new(members + 1, 8 << 20);
-    world.create_journaled(&new("tank", level, members)).expect("it is created");
+    world.create_journaled(&new("tank", level, members)).expect("the array is created");
     let array = world.start();
-    world.write(&array, 0, &pattern(0, FILLED, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, FILLED, 1)).expect("the array is healthy");
     world.flush(&array);
     assert_eq!(used(&array), JournalUse::Logging);
     (world, array)
 }
 
 fn used(array: &Array) -> JournalUse {
-    array.status().journal.expect("it has one").used
+    array.status().journal.expect("the array has a journal device").used
 }
 
 fn journal(world: &World) -> &FaultyDisk {
@@ -70,7 +70,7 @@ fn with_the_device_a_torn_write_is_whole_though_members_are_lost() {
             let missing: Vec<usize> = lost.iter().map(|&index: &usize| holders[index]).collect();
             let array = world.start_without(&missing);
             for at in (0..3 * CHUNK).step_by(4096) {
-                let found = world.read(&array, at, 4096).expect("nothing is lost");
+                let found = world.read(&array, at, 4096).expect("no data is lost");
                 let salt = if (CHUNK - 4096..CHUNK + 4096).contains(&at) { 2 } else { 1 };
                 assert!(found == pattern(at, 4096, salt), "{level}, {hung} hung, at {at}");
             }
@@ -82,7 +82,7 @@ fn with_the_device_a_torn_write_is_whole_though_members_are_lost() {
 fn a_batch_is_one_write_to_the_device_and_none_to_a_members_log() {
     let (world, array) = filled(Level::Raid6);
     let writes = || world.disks.iter().map(|disk| disk.writes.get()).collect::<Vec<_>>();
-    world.write(&array, 0, &pattern(0, 4096, 2)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 4096, 2)).expect("the array is healthy");
     let before = writes();
     world.write(&array, 8192, &pattern(8192, 4096, 2)).expect("another row");
     let new: Vec<u64> = writes().iter().zip(before).map(|(new, old)| new - old).collect();
@@ -100,8 +100,8 @@ fn without_the_device_a_crash_needs_the_resync_of_a_bitmap() {
     for words in ["journal device", "disk4", "not here", "--force-dirty-degraded"] {
         assert!(refused.contains(words), "{refused}");
     }
-    let whole = world.assemble_without(&[device]).expect("all members are there");
-    assert!(whole.recovered.unsynced.overlaps(0..CHUNK), "what was marked is synced");
+    let whole = world.assemble_without(&[device]).expect("all members are present");
+    assert!(whole.recovered.unsynced.overlaps(0..CHUNK), "marked regions are synced");
     let array = Array::start(whole, &world.host);
     assert_eq!(used(&array), JournalUse::Away);
     world.until(&array, |status| status.unsynced_bytes == 0);
@@ -111,7 +111,7 @@ fn without_the_device_a_crash_needs_the_resync_of_a_bitmap() {
     drop(write);
     world.crash(array);
     let array = world.start_without(&[holders[1], device]);
-    let found = world.read(&array, CHUNK + 8192, 4096).expect("nobody wrote it");
+    let found = world.read(&array, CHUNK + 8192, 4096).expect("the read succeeds");
     assert!(found == pattern(CHUNK + 8192, 4096, 1));
 }
 
@@ -134,9 +134,9 @@ fn a_failed_journal_device_costs_a_barrier_and_the_members_take_the_log() {
         world.crash(array);
         let array = world.start_without(&[second]);
         assert_eq!(used(&array), JournalUse::GivenUp, "it is there, and not used again by itself");
-        let found = world.read(&array, CHUNK, CHUNK as usize).expect("nobody wrote it");
+        let found = world.read(&array, CHUNK, CHUNK as usize).expect("the read succeeds");
         assert!(found == pattern(CHUNK, CHUNK as usize, 1), "{fault:?}");
-        let found = world.read(&array, 4096, 4096).expect("it was logged");
+        let found = world.read(&array, 4096, 4096).expect("the row was logged");
         assert!(found == pattern(4096, 4096, 3), "{fault:?}");
     }
 }
@@ -144,12 +144,12 @@ fn a_failed_journal_device_costs_a_barrier_and_the_members_take_the_log() {
 #[test]
 fn an_old_copy_of_the_device_is_no_log() {
     let (world, array) = filled(Level::Raid5);
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     let mut old = vec![0; 8 << 20];
     journal(&world).disk.peek(0, &mut old);
     let array = world.start();
     let (first, second) = (holder(&array, 0), holder(&array, 1));
-    world.write(&array, 64 << 10, &pattern(64 << 10, 4096, 2)).expect("awake");
+    world.write(&array, 64 << 10, &pattern(64 << 10, 4096, 2)).expect("the shard is awake");
     world.disks[first].break_with(Fault::HungFrom(world.data_offset()));
     let write = world.begin(&array, 0, &pattern(0, 4096, 2));
     drop(write);
@@ -158,7 +158,7 @@ fn an_old_copy_of_the_device_is_no_log() {
     journal(&world).disk.poke(0, &old);
     let refused = refusal(&world, &[second]);
     assert!(refused.contains("old copy"), "{refused}");
-    let whole = world.assemble_without(&[]).expect("all members are there");
+    let whole = world.assemble_without(&[]).expect("all members are present");
     assert!(whole.notes.iter().any(|note| matches!(note, Note::LogUnusable { .. })));
     let array = Array::start(whole, &world.host);
     world.write(&array, 0, &pattern(0, 4096, 4)).expect("it can be the journal of a new session");
@@ -186,18 +186,18 @@ fn the_previous_session_is_valid_until_a_member_names_the_next() {
 #[test]
 fn a_device_that_was_away_is_back_at_the_next_start() {
     let (world, array) = filled(Level::Raid5);
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     let device = world.disks.len() - 1;
-    let assembly = world.assemble_without(&[device]).expect("nothing was under way");
+    let assembly = world.assemble_without(&[device]).expect("no write was in flight");
     assert!(assembly.notes.iter().any(|note| matches!(note, Note::Journal { .. })));
     let array = Array::start(assembly, &world.host);
     world.write(&array, 0, &pattern(0, 4096, 2)).expect("logged on the members");
     assert_eq!(used(&array), JournalUse::Away);
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     let array = world.start();
     world.write(&array, 0, &pattern(0, 4096, 3)).expect("logged on the device");
     assert_eq!(used(&array), JournalUse::Logging);
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
 }
 
 /// A row that was read after a crash keeps its contents, though the device returns with other ones.
@@ -206,10 +206,10 @@ fn a_device_that_was_away_after_a_crash_is_not_trusted_when_it_is_back() {
     for level in [Level::Raid5, Level::Raid6] {
         let (world, _) = cut(level, 0);
         let array = world.start_without(&[world.disks.len() - 1]);
-        let read = world.read(&array, CHUNK - 4096, 8192).expect("all members are there");
+        let read = world.read(&array, CHUNK - 4096, 8192).expect("all members are present");
         world.cut(array);
         let array = world.start();
-        let again = world.read(&array, CHUNK - 4096, 8192).expect("all are there");
+        let again = world.read(&array, CHUNK - 4096, 8192).expect("all members are present");
         assert!(again == read, "{level}");
     }
 }
@@ -217,9 +217,9 @@ fn a_device_that_was_away_after_a_crash_is_not_trusted_when_it_is_back() {
 #[test]
 fn a_device_of_another_array_is_refused() {
     let (mut world, array) = filled(Level::Raid5);
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     let (other, array) = filled(Level::Raid5);
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     let device = world.disks.len() - 1;
     world.disks[device] = other.disks[device].clone();
     let refused = refusal(&world, &[]);
@@ -250,7 +250,7 @@ fn a_new_device_takes_the_place_of_one_that_was_given_up_or_of_none() {
     let (mut world, array) = filled(Level::Raid5);
     journal(&world).break_with(Fault::Gone);
     world.write(&array, 0, &pattern(0, 4096, 2)).expect("the array goes on");
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     world.disks[4] = FaultyDisk::new(4 << 20);
     world.disks[4].disk.poke(0, b"XFSB");
     let wanted = Options { journal: Some("disk4".to_string()), ..Options::default() };
@@ -292,12 +292,12 @@ fn a_row_without_parity_is_not_replayed_from_an_older_record() {
     world.write(&array, 0, &pattern(0, 4096, 2)).expect("logged, with its data");
     let parity = holder(&array, 3);
     world.disks[parity].break_with(Fault::Gone);
-    world.write(&array, 0, &pattern(0, 4096, 3)).expect("one may be lost");
+    world.write(&array, 0, &pattern(0, 4096, 3)).expect("the level tolerates one loss");
     world.write(&array, 0, &pattern(0, 4096, 4)).expect("no parity is written");
     world.flush(&array);
     world.crash(array);
     let array = world.start_without(&[parity]);
-    assert!(world.read(&array, 0, 4096).expect("its member is there") == pattern(0, 4096, 4));
+    assert!(world.read(&array, 0, 4096).expect("the read succeeds") == pattern(0, 4096, 4));
 }
 
 /// Writes while their parity's member is missing are on the device too. A spare then gets new
@@ -306,15 +306,17 @@ fn a_row_without_parity_is_not_replayed_from_an_older_record() {
 fn parity_computed_since_is_valid_despite_a_record_without_parity() {
     let (mut world, array) = filled(Level::Raid5);
     let (lost, parity) = (holder(&array, 0), holder(&array, 3));
-    world.run(&array, array.fail(MemberId(parity as u32))).expect("one may go");
+    world.run(&array, array.fail(MemberId(parity as u32))).expect("the level tolerates one loss");
     let at = CHUNK + 4096;
-    world.write(&array, at, &pattern(at, 4096, 2)).expect("its member is there");
+    world.write(&array, at, &pattern(at, 4096, 2)).expect("the write succeeds");
     let spare = FaultyDisk::new(8 << 20);
-    world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+    world
+        .run(&array, array.add(Rc::clone(&spare) as _, "spare"))
+        .expect("the disk is large enough");
     world.until(&array, |status| status.slots[parity].state == SlotState::InSync);
     world.disks[parity] = spare;
     world.crash(array);
     let array = world.start_without(&[lost]);
-    assert!(world.read(&array, 4096, 4096).expect("one is lost") == pattern(4096, 4096, 1));
-    assert!(world.read(&array, at, 4096).expect("it is there") == pattern(at, 4096, 2));
+    assert!(world.read(&array, 4096, 4096).expect("one member is lost") == pattern(4096, 4096, 1));
+    assert!(world.read(&array, at, 4096).expect("the read succeeds") == pattern(at, 4096, 2));
 }

@@ -48,12 +48,12 @@ fn arrays() -> Vec<(NewArray, usize)> {
 /// Slot 1 loses its member and this disk takes its place; it is still there after a restart.
 fn take_place(world: &mut World, new: &NewArray, disk: Rc<FaultyDisk>, what: &str) {
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 128 << 10, 3)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 128 << 10, 3)).expect("the array is healthy");
     let added = world.run(&array, array.add(Rc::clone(&disk) as Rc<dyn Disk>, "new"));
     let spare = added.unwrap_or_else(|why| panic!("{what}: {why}"));
     world.run(&array, array.replace(Slot::new(1), spare)).expect("a spare of the right size");
     world.until(&array, whole);
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     drop(array);
     let parts = map_at(&disk, new.version).private_parts().expect("ours has a private area");
     let others = map_at(&world.disks[0], new.version).private_parts().expect("ours");
@@ -67,9 +67,9 @@ fn take_place(world: &mut World, new: &NewArray, disk: Rc<FaultyDisk>, what: &st
     let array = Array::start(assembly.unwrap_or_else(|why| panic!("{what}: {why}")), &world.host);
     assert!(whole(&array.status()), "{what}");
     assert!(array.status().slots.len() == count, "{what}");
-    let found = world.read(&array, 0, 128 << 10).expect("healthy");
+    let found = world.read(&array, 0, 128 << 10).expect("the array is healthy");
     assert!(found == pattern(0, 128 << 10, 3), "{what}");
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
 }
 
 /// The smallest log of a new member.
@@ -77,7 +77,7 @@ const NEW_LOG: u64 = layout::private::NEW_LOG_BYTES;
 
 fn create(world: &World, new: &NewArray) {
     match new.consistency {
-        Some(Consistency::Journal) => world.create_journaled(new).expect("it is created"),
+        Some(Consistency::Journal) => world.create_journaled(new).expect("the array is created"),
         _ => world.create(new),
     }
 }
@@ -114,7 +114,7 @@ fn the_smallest_disk_that_holds_a_members_data_fits() {
         let array = world.start();
         let small = FaultyDisk::new(8 * MIB) as Rc<dyn Disk>;
         world.run(&array, array.add(small, "small")).expect_err("it has room for the data only");
-        world.run(&array, array.stop()).expect("in order");
+        world.run(&array, array.stop()).expect("the array stops");
         drop(array);
         take_place(&mut world, &new, FaultyDisk::new(least), &what);
     }
@@ -134,13 +134,15 @@ fn members_of_different_sizes_can_be_replaced_by_each_others_sizes() {
             let disk = FaultyDisk::new(20 * MIB * percent / 100);
             let added = world.run(&array, array.add(disk as Rc<dyn Disk>, "new"));
             let spare = added.unwrap_or_else(|why| panic!("{what}: {why}"));
-            world.run(&array, array.fail(layout::MemberId(1))).expect("one may go");
+            world
+                .run(&array, array.fail(layout::MemberId(1)))
+                .expect("the level tolerates one loss");
             world.until(&array, whole);
             assert!(
                 array.status().slots[1].member.as_ref().is_some_and(|m| m.id == spare),
                 "{what}"
             );
-            world.run(&array, array.stop()).expect("in order");
+            world.run(&array, array.stop()).expect("the array stops");
         }
     }
 }

@@ -53,11 +53,15 @@ fn writes_survive_a_restart_on_every_level() {
         let world = world(level, members, 0);
         let array = world.start();
         let bytes = pattern(3584, 300_000 / 512 * 512, 1);
-        world.write(&array, 3584, &bytes).expect("healthy");
+        world.write(&array, 3584, &bytes).expect("the array is healthy");
         world.run(&array, array.stop()).expect("clean");
         let array = world.start();
         assert!(array.status().clean, "{level}: stopped in order");
-        assert_eq!(world.read(&array, 3584, bytes.len()).expect("healthy"), bytes, "{level}");
+        assert_eq!(
+            world.read(&array, 3584, bytes.len()).expect("the array is healthy"),
+            bytes,
+            "{level}"
+        );
     }
 }
 
@@ -69,15 +73,19 @@ fn a_spare_takes_over_by_itself_and_the_array_is_whole_again() {
         let world = world(level, members, 1);
         let array = world.start();
         let bytes = pattern(0, 1 << 20, 2);
-        world.write(&array, 0, &bytes).expect("healthy");
+        world.write(&array, 0, &bytes).expect("the array is healthy");
         world.disks[1].break_with(Fault::Gone);
         let more = pattern(1 << 20, 1 << 20, 3);
-        world.write(&array, 1 << 20, &more).expect("one loss is survived");
+        world.write(&array, 1 << 20, &more).expect("the level tolerates one loss");
         world.until(&array, whole);
         assert!(array.status().spares.is_empty(), "{level}: the spare is in use");
         world.disks[0].break_with(Fault::Gone);
         assert_eq!(world.read(&array, 0, 1 << 20).expect("the spare holds its share"), bytes);
-        assert_eq!(world.read(&array, 1 << 20, 1 << 20).expect("as above"), more, "{level}");
+        assert_eq!(
+            world.read(&array, 1 << 20, 1 << 20).expect("as in the case above"),
+            more,
+            "{level}"
+        );
     }
 }
 
@@ -87,7 +95,7 @@ fn a_read_error_is_repaired_in_place_and_the_member_stays() {
         let world = world(level, 4, 0);
         let array = world.start();
         let bytes = pattern(0, 256 << 10, 4);
-        world.write(&array, 0, &bytes).expect("healthy");
+        world.write(&array, 0, &bytes).expect("the array is healthy");
         world.disks[0].break_with(Fault::Unreadable { offset: 5 << 20, len: 512 });
         world.disks[1].break_with(Fault::Unreadable { offset: (5 << 20) + (64 << 10), len: 512 });
         let all = array.limits().bytes as usize;
@@ -102,7 +110,7 @@ fn a_read_error_is_repaired_in_place_and_the_member_stays() {
         });
         assert!(logged, "{level}: {events:?}");
         // Blocks that no client reads (parity, another copy) are checked and repaired by a scrub.
-        array.scrub(true).expect("nothing else runs");
+        array.scrub(true).expect("no other task runs");
         world.until(&array, |status| status.last_scrub.is_some());
         for disk in &world.disks[..2] {
             assert!(disk.faults.borrow().is_empty(), "{level}: bad sectors were rewritten");
@@ -117,7 +125,7 @@ fn beyond_redundancy_remaining_data_is_readable_and_nothing_is_written() {
     let world = world(Level::Raid5, 4, 0);
     let array = world.start();
     let bytes = pattern(0, 256 << 10, 5);
-    world.write(&array, 0, &bytes).expect("healthy");
+    world.write(&array, 0, &bytes).expect("the array is healthy");
     world.disks[1].break_with(Fault::Gone);
     world.disks[2].break_with(Fault::Gone);
     assert!(world.write(&array, 0, &bytes).is_err());
@@ -152,7 +160,7 @@ fn different_rows_of_one_stripe_are_written_at_once_and_the_same_row_one_after_t
     let world = world(Level::Raid5, 4, 0);
     let array = world.start();
     // The array is dirty and the region's bit set: no superblock is written below.
-    world.write(&array, 0, &pattern(0, 512, 0)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 512, 0)).expect("the array is healthy");
     world.disks.iter().for_each(|disk| disk.break_with(Fault::Hung));
     let chunk = 16u64 << 10;
     let write = |offset: u64| {
@@ -184,11 +192,11 @@ fn replace_copies_while_the_old_member_serves() {
     let world = world(Level::Raid6, 5, 1);
     let array = world.start();
     let bytes = pattern(0, 1 << 20, 8);
-    world.write(&array, 0, &bytes).expect("healthy");
+    world.write(&array, 0, &bytes).expect("the array is healthy");
     let spare = array.status().spares[0].id;
     let offset = 3 << 20;
     world.disks[0].break_with(Fault::Unreadable { offset, len: 4096 });
-    world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare and a whole slot");
+    world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare, and a slot in sync");
     world.until(&array, |status| whole(status) && status.slots[0].replacement.is_none());
     let status = array.status();
     assert_eq!(status.slots[0].member.as_ref().map(|member| member.id), Some(spare));
@@ -209,18 +217,21 @@ fn data_read_after_a_crash_stays_when_a_copy_takes_the_slot() {
         let mut world = world(level, members, 0);
         world.host.bounds.checkpoint_bytes = 256 << 10;
         let array = world.start();
-        world.write(&array, 0, &pattern(0, 2 << 20, 1)).expect("healthy");
+        world.write(&array, 0, &pattern(0, 2 << 20, 1)).expect("the array is healthy");
         let copy = world::FaultyDisk::new(MEMBER_BYTES);
         world.disks.push(copy.clone());
-        let spare = world.run(&array, array.add(copy.clone(), "copy")).expect("large enough");
+        let spare =
+            world.run(&array, array.add(copy.clone(), "copy")).expect("the disk is large enough");
         *copy.clock.borrow_mut() = Some(Rc::clone(&world.clock));
         copy.delay.set(Duration::from_millis(10));
-        world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare and a whole slot");
+        world
+            .run(&array, array.replace(layout::Slot(0), spare))
+            .expect("a spare, and a slot in sync");
         // The next write goes to a range that was copied, by a checkpoint.
         let done = |status: &array::Status| status.job.as_ref().map_or(0, |job| job.done_bytes);
         world.until(&array, |status| done(status) >= 1 << 20);
         if let Some(gone) = gone {
-            world.run(&array, array.fail(MemberId(gone))).expect("one may go");
+            world.run(&array, array.fail(MemberId(gone))).expect("the level tolerates one loss");
         }
         // It reaches the member, but not its replacement.
         copy.break_with(Fault::HungWrites);
@@ -229,11 +240,14 @@ fn data_read_after_a_crash_stays_when_a_copy_takes_the_slot() {
         world.crash(array);
         copy.delay.set(Duration::ZERO);
         let array = world.start();
-        let read = world.read(&array, 0, 4096).expect("slot 0 is there");
+        let read = world.read(&array, 0, 4096).expect("slot 0 has a member");
         let takes = |status: &array::Status| status.slots[0].member.as_ref().map(|m| m.id);
         let taken = |status: &array::Status| status.job.is_none() && takes(status) == Some(spare);
         world.until(&array, taken);
-        assert!(world.read(&array, 0, 4096).expect("whole") == read, "{level}: it has changed");
+        assert!(
+            world.read(&array, 0, 4096).expect("the read succeeds") == read,
+            "{level}: it has changed"
+        );
     }
 }
 
@@ -244,10 +258,10 @@ fn a_copy_is_valid_only_up_to_a_write_torn_without_parity() {
     world.host.bounds.checkpoint_bytes = 64 << 10;
     world.host.bounds.unit_bytes = 128 << 10;
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 2 << 20, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 2 << 20, 1)).expect("the array is healthy");
     let (copy, spare) = (&world.disks[4], array.status().spares[0].id);
     copy.delay.set(Duration::from_millis(20));
-    world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare and a whole slot");
+    world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare, and a slot in sync");
     let done = |status: &array::Status| status.job.as_ref().map_or(0, |job| job.done_bytes);
     world.until(&array, |status| done(status) >= 1 << 20);
     // Parity of the first stripe is lost.
@@ -264,9 +278,10 @@ fn a_copy_is_valid_only_up_to_a_write_torn_without_parity() {
     copy.delay.set(Duration::ZERO);
     let there = [0, 1, 2, 4];
     let options = Options { degraded: true, ..Options::default() };
-    let assembly = world.assemble(there, &options).expect("one may be missing");
+    let assembly =
+        world.assemble(there, &options).expect("the array starts with one missing member");
     let array = Array::start(assembly, &world.host);
-    let read = world.read(&array, 0, 4096).expect("its member is there");
+    let read = world.read(&array, 0, 4096).expect("the read succeeds");
     let takes = |status: &array::Status| status.slots[0].member.as_ref().map(|m| m.id);
     world.until(&array, |status| takes(status) == Some(spare));
     assert!(world.read(&array, 0, 4096).expect("copied") == read, "it has changed");
@@ -278,10 +293,10 @@ fn replay_writes_unwritten_blocks_only_to_the_replacement() {
     let world = world(Level::Raid5, 4, 1);
     let data = world.data_offset();
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 2 << 20, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 2 << 20, 1)).expect("the array is healthy");
     let (copy, spare) = (&world.disks[4], array.status().spares[0].id);
     copy.delay.set(Duration::from_millis(20));
-    world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare and a whole slot");
+    world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare, and a slot in sync");
     let map = array.geometry().stripe(layout::Stripe(0));
     assert_eq!(map.data(0), layout::Slot(0), "the first block is the one that is copied");
     let chunk = array.geometry().chunk_bytes();
@@ -289,10 +304,10 @@ fn replay_writes_unwritten_blocks_only_to_the_replacement() {
     drop(world.begin(&array, chunk, &pattern(chunk, 4096, 2)));
     world.crash(array);
     copy.delay.set(Duration::ZERO);
-    let assembly = world.assemble(0..5, &Options::default()).expect("all are there");
+    let assembly = world.assemble(0..5, &Options::default()).expect("all members are present");
     world.disks[0].break_with(Fault::HungAt(data));
     let array = Array::start(assembly, &world.host);
-    assert!(world.read(&array, 0, 4096).expect("whole") == pattern(0, 4096, 1));
+    assert!(world.read(&array, 0, 4096).expect("the read succeeds") == pattern(0, 4096, 1));
     assert_eq!(world.disks[0].is_holding(), 0, "it has been written");
     assert!(array.status().replay.is_some(), "rows were made right");
 }
@@ -306,11 +321,13 @@ fn a_crash_while_a_copy_takes_the_slot_leaves_the_array_one_of_the_two() {
         let mut world = world(level, members, 0);
         let array = world.start();
         let bytes = pattern(0, 2 << 20, 1);
-        world.write(&array, 0, &bytes).expect("healthy");
+        world.write(&array, 0, &bytes).expect("the array is healthy");
         world.disks.push(world::FaultyDisk::new(MEMBER_BYTES));
         let copy = world.disks[members].clone();
-        let spare = world.run(&array, array.add(copy, "copy")).expect("large enough");
-        world.run(&array, array.replace(layout::Slot(0), spare)).expect("a spare and a whole slot");
+        let spare = world.run(&array, array.add(copy, "copy")).expect("the disk is large enough");
+        world
+            .run(&array, array.replace(layout::Slot(0), spare))
+            .expect("a spare, and a slot in sync");
         world.disks[slow].break_with(Fault::HungAt(superblock));
         let until = world.clock.now() + Duration::from_secs(5);
         world.run(&array, world.clock.sleep_until(until));
@@ -319,9 +336,9 @@ fn a_crash_while_a_copy_takes_the_slot_leaves_the_array_one_of_the_two() {
         // With parity, one more member may be lost.
         let there = (0..=members).filter(|&disk| level == Level::Raid0 || disk != 2);
         let options = Options { degraded: true, ..Options::default() };
-        let assembly = world.assemble(there, &options).expect("all of slot 0 is there");
+        let assembly = world.assemble(there, &options).expect("the array assembles");
         let array = Array::start(assembly, &world.host);
-        assert!(world.read(&array, 0, 2 << 20).expect("whole") == bytes, "{level}");
+        assert!(world.read(&array, 0, 2 << 20).expect("the read succeeds") == bytes, "{level}");
     }
 }
 
@@ -330,13 +347,15 @@ fn a_member_that_returns_gets_only_changed_ranges() {
     let world = world(Level::Raid5, 4, 0);
     let array = world.start();
     let bytes = pattern(0, 2 << 20, 9);
-    world.write(&array, 0, &bytes).expect("healthy");
+    world.write(&array, 0, &bytes).expect("the array is healthy");
     world.until(&array, |status| status.clean);
-    world.run(&array, array.fail(MemberId(1))).expect("one may go");
+    world.run(&array, array.fail(MemberId(1))).expect("the level tolerates one loss");
     let change = pattern(64 << 10, 64 << 10, 10);
     world.write(&array, 64 << 10, &change).expect("degraded");
-    world.run(&array, array.remove(MemberId(1))).expect("it failed before");
-    world.run(&array, array.readd(world.disks[1].clone(), "disk1")).expect("it belongs here");
+    world.run(&array, array.remove(MemberId(1))).expect("the member failed before");
+    world
+        .run(&array, array.readd(world.disks[1].clone(), "disk1"))
+        .expect("the disk is a former member");
     world.until(&array, whole);
     world.disks[0].break_with(Fault::Gone);
     let mut expected = bytes;
@@ -351,22 +370,22 @@ fn scrub_identifies_the_wrong_member_and_repairs_it() {
     world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) });
     let array = world.start();
     let bytes = pattern(0, 1 << 20, 11);
-    world.write(&array, 0, &bytes).expect("healthy");
+    world.write(&array, 0, &bytes).expect("the array is healthy");
     let offset = MEMBER_BYTES - (2 << 20);
     let data = find(&world, 3, &bytes[..4096]).or_else(|| find(&world, 0, &bytes[..4096]));
     let (disk, at) = data.unwrap_or((3, offset));
     world.disks[disk].disk.poke(at, &[0xff; 512]);
-    array.scrub(false).expect("nothing else runs");
+    array.scrub(false).expect("no other task runs");
     world.until(&array, |status| status.last_scrub.is_some());
-    let scrub = array.status().last_scrub.expect("waited for");
+    let scrub = array.status().last_scrub.expect("a scrub has ended");
     assert_eq!(scrub.report.findings.len(), 1, "{scrub:?}");
     assert_eq!(scrub.report.findings[0].culprit.map(|slot| slot.index()), Some(disk));
-    array.scrub(true).expect("nothing else runs");
+    array.scrub(true).expect("no other task runs");
     world.until(&array, |status| status.last_scrub.as_ref().is_some_and(|scrub| scrub.repair));
     assert_eq!(world.read(&array, 0, 1 << 20).expect("repaired"), bytes);
-    array.scrub(false).expect("nothing else runs");
+    array.scrub(false).expect("no other task runs");
     world.until(&array, |status| status.last_scrub.as_ref().is_some_and(|scrub| !scrub.repair));
-    assert!(array.status().last_scrub.expect("waited for").report.findings.is_empty());
+    assert!(array.status().last_scrub.expect("a scrub has ended").report.findings.is_empty());
 }
 
 #[test]
@@ -374,18 +393,18 @@ fn in_cache_mode_sync_a_write_is_answered_after_a_flush_that_others_share() {
     let mut world = world(Level::Raid5, 4, 0);
     world.host.cache = CacheMode::Sync;
     let array = world.start();
-    world.write(&array, 0, &[1; 512]).expect("healthy");
+    world.write(&array, 0, &[1; 512]).expect("the array is healthy");
     let flushes = || world.disks.iter().map(|disk| disk.flushes.get()).sum::<u64>();
     let before = flushes();
-    world.write(&array, 0, &[2; 512]).expect("healthy");
-    assert!(flushes() > before, "what is acknowledged is durable");
+    world.write(&array, 0, &[2; 512]).expect("the array is healthy");
+    assert!(flushes() > before, "acknowledged data is durable");
     // Answers to writes wait for flushes; those that end meanwhile share the next one.
     let answers: Vec<_> = (0..16u64)
         .map(|i| array.submit(Op::write(i << 17, world.pool.copy_of(&[3; 512]).freeze())))
         .collect();
     let before = flushes();
     for answer in answers {
-        world.run(&array, answer).result.expect("healthy");
+        world.run(&array, answer).result.expect("the array is healthy");
     }
     let each = 16 * world.disks.len() as u64;
     assert!((1..each).contains(&(flushes() - before)), "{} flushes", flushes() - before);
@@ -395,15 +414,15 @@ fn in_cache_mode_sync_a_write_is_answered_after_a_flush_that_others_share() {
 fn a_flush_does_not_cover_a_write_that_ends_after_it_was_sent() {
     let world = world(Level::Raid5, 4, 0);
     let array = world.start();
-    world.write(&array, 0, &[1; 512]).expect("healthy");
+    world.write(&array, 0, &[1; 512]).expect("the array is healthy");
     world.flush(&array);
     world.disks.iter().for_each(|disk| disk.delay.set(std::time::Duration::from_millis(1)));
     // A whole stripe: nothing is read first, so the flush is sent while the writes are in flight.
     let stripe = vec![2; array.geometry().stripe_bytes() as usize];
     let write = array.submit(Op::write(0, world.pool.copy_of(&stripe).freeze()));
     let early = array.submit(Op::flush());
-    world.run(&array, write).result.expect("healthy");
-    world.run(&array, early).result.expect("healthy");
+    world.run(&array, write).result.expect("the array is healthy");
+    world.run(&array, early).result.expect("the array is healthy");
     let flushes = || world.disks.iter().map(|disk| disk.flushes.get()).collect::<Vec<_>>();
     let before = flushes();
     world.flush(&array);
@@ -416,14 +435,14 @@ fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
     let world = world(Level::Raid5, 4, 1);
     let array = world.start();
     let bytes = pattern(0, 1 << 20, 12);
-    world.write(&array, 0, &bytes).expect("healthy");
+    world.write(&array, 0, &bytes).expect("the array is healthy");
     let (_, at) = find(&world, 0, &bytes[..4096]).expect("the first chunk is on disk 0");
     world.disks[0].break_with(Fault::Unreadable { offset: at, len: 512 });
     world.disks[3].break_with(Fault::Gone);
     world.until(&array, |status| status.spares.is_empty() && whole(status));
-    let lost = world.read(&array, 0, 4096).expect_err("its row has lost two");
+    let lost = world.read(&array, 0, 4096).expect_err("two blocks of the row are lost");
     assert!(matches!(lost.kind(), ErrorKind::Medium { .. }), "{lost}");
-    world.read(&array, 0, 4096).expect_err("told only once in a second");
+    world.read(&array, 0, 4096).expect_err("the error is logged once per second");
     // It is reported, and the status has the lost bytes.
     let logged = |kind: EventKind| {
         let events = array.log().since(0).into_iter().filter(move |event| event.kind == kind);
@@ -440,11 +459,11 @@ fn a_block_that_a_rebuild_could_not_recover_is_an_error_until_it_is_written() {
     assert_eq!(bad(&array.status()), 4096);
     let text = &logged(EventKind::BadBlock)[0];
     assert!(text.contains(&format!("4096 bytes at offset {at} of its disk")), "{text}");
-    let rest = world.read(&array, 1 << 17, 1 << 19).expect("all else was rebuilt");
+    let rest = world.read(&array, 1 << 17, 1 << 19).expect("all other blocks were rebuilt");
     assert_eq!(rest, bytes[1 << 17..(1 << 17) + (1 << 19)]);
     // Whole stripes written again are good, on every member, also after a restart.
-    world.write(&array, 0, &bytes).expect("nothing need be read");
-    assert_eq!(world.read(&array, 0, 1 << 20).expect("written anew"), bytes);
+    world.write(&array, 0, &bytes).expect("the plan reads nothing");
+    assert_eq!(world.read(&array, 0, 1 << 20).expect("the block was rewritten"), bytes);
     assert_eq!(bad(&array.status()), 0);
     world.run(&array, array.stop()).expect("clean");
     let array = world.start();
@@ -495,12 +514,12 @@ fn a_checkpoint_does_not_precede_the_list_of_lost_blocks() {
     world.host.bounds.unit_bytes = stripe;
     world.host.bounds.job_units = 1;
     world.host.bounds.checkpoint_bytes = 1;
-    let assembly = world.assemble(0..5, &Options::default()).expect("it assembles");
+    let assembly = world.assemble(0..5, &Options::default()).expect("the array assembles");
     let [mail] = <[_; 1]>::try_from(io::mailbox::local(1)).unwrap_or_else(|_| panic!("one"));
     let mail = SlowMail { mail, held: RefCell::default(), turns: Cell::new(0) };
     let array = Array::start_with(assembly, &world.host, vec![Rc::new(mail)]);
     let bytes = pattern(0, 1 << 20, 12);
-    world.write(&array, 0, &bytes).expect("healthy");
+    world.write(&array, 0, &bytes).expect("the array is healthy");
     let at = lost * (16 << 10);
     // The last block of its unit.
     let offset = world.data_offset() + at + (12 << 10);
@@ -521,7 +540,7 @@ fn a_checkpoint_does_not_precede_the_list_of_lost_blocks() {
     let member = array.status().slots[3].member.clone().expect("the spare");
     assert_eq!(member.bad_bytes, 4096);
     let (at, len) = (lost * stripe, stripe as usize);
-    let read = world.read(&array, at, len).expect("it was only for a while");
+    let read = world.read(&array, at, len).expect("the read succeeds");
     assert!(read == bytes[at as usize..][..len], "nothing else has been lost");
 }
 
@@ -532,15 +551,15 @@ fn blocks_unreadable_on_the_last_copy_are_errors_on_the_new_member() {
     let world = world(Level::Raid1, 2, 1);
     let array = world.start();
     let bytes = pattern(0, 1 << 18, 12);
-    world.write(&array, 0, &bytes).expect("healthy");
-    let (_, at) = find(&world, 0, &bytes[8192..12288]).expect("everything is on disk 0");
+    world.write(&array, 0, &bytes).expect("the array is healthy");
+    let (_, at) = find(&world, 0, &bytes[8192..12288]).expect("all data is on disk 0");
     world.disks[0].break_with(Fault::Unreadable { offset: at, len: 512 });
     world.disks[1].break_with(Fault::Gone);
     world.until(&array, |status| status.spares.is_empty() && whole(status));
     let lost = world.read(&array, 8192, 4096).expect_err("its only copy could not be read");
     assert!(matches!(lost.kind(), ErrorKind::Medium { .. }), "{lost}");
     world.disks[0].break_with(Fault::Gone);
-    world.read(&array, 8192, 4096).expect_err("the new member does not know it");
+    world.read(&array, 8192, 4096).expect_err("the new member has no checksum for the block");
     assert_eq!(world.read(&array, 0, 8192).expect("was copied"), bytes[..8192]);
     assert_eq!(world.read(&array, 12288, 65536).expect("was copied"), bytes[12288..][..65536]);
 }
@@ -550,7 +569,7 @@ fn a_member_with_too_many_read_errors_is_replaced_by_a_spare() {
     let mut world = world(Level::Raid6, 5, 1);
     world.host.bounds.read_errors = 3;
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 1 << 20, 13)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 1 << 20, 13)).expect("the array is healthy");
     let spare = array.status().spares[0].id;
     for round in 0..8u64 {
         let offset = (4 << 20) + (round << 14);
@@ -558,7 +577,7 @@ fn a_member_with_too_many_read_errors_is_replaced_by_a_spare() {
     }
     for at in (0..array.limits().bytes).step_by(1 << 19) {
         let len = (array.limits().bytes - at).min(1 << 19) as usize;
-        world.read(&array, at, len).expect("every error is made good");
+        world.read(&array, at, len).expect("every error is repaired");
     }
     let member = |status: &array::Status| status.slots[2].member.as_ref().map(|m| m.id);
     world.until(&array, |status| whole(status) && member(status) == Some(spare));
@@ -570,17 +589,17 @@ fn writes_without_parity_are_synced_at_the_next_start() {
     world.host.parity = false;
     let array = world.start();
     let bytes = pattern(0, 1 << 20, 14);
-    world.write(&array, 0, &bytes).expect("healthy");
+    world.write(&array, 0, &bytes).expect("the array is healthy");
     world.disks[3].break_with(Fault::Gone);
-    world.write(&array, 0, &bytes).expect_err("some of it has no place any more");
+    world.write(&array, 0, &bytes).expect_err("some data has no space any more");
     let chunks = (0..12u64).map(|c| world.write(&array, c << 14, &bytes[..512]).is_err());
-    assert!(chunks.filter(|&refused| refused).count() == 3, "what has no place is not accepted");
+    assert!(chunks.filter(|&refused| refused).count() == 3, "a write without space is refused");
     world.run(&array, array.stop()).expect("stopped");
 
     let mut world = self::world(Level::Raid5, 4, 0);
     world.host.parity = false;
     let array = world.start();
-    world.write(&array, 0, &bytes).expect("healthy");
+    world.write(&array, 0, &bytes).expect("the array is healthy");
     world.run(&array, array.stop()).expect("stopped, not clean");
     world.host.parity = true;
     let array = world.start();
@@ -636,7 +655,7 @@ fn nothing_is_written_where_the_intent_is_not_durable() {
     let written = world.disks.iter().map(|disk| disk.writes.get()).sum::<u64>();
     assert!(world.write(&array, 0, &[2; 512]).is_err());
     assert_eq!(world.disks.iter().map(|disk| disk.writes.get()).sum::<u64>(), written);
-    assert_eq!(world.read(&array, 0, 512).expect("reading needs no mark"), [0; 512]);
+    assert_eq!(world.read(&array, 0, 512).expect("a read needs no bitmap bit"), [0; 512]);
 }
 
 /// The place of these bytes on a disk.
@@ -652,8 +671,8 @@ fn find(world: &World, disk: usize, bytes: &[u8]) -> Option<(usize, u64)> {
 fn commands_in_the_wrong_state_are_refused_and_change_nothing() {
     let world = world(Level::Raid5, 4, 0);
     let array = world.start();
-    world.run(&array, array.fail(MemberId(0))).expect("one may go");
-    let again = world.run(&array, array.fail(MemberId(0))).expect_err("it is gone");
+    world.run(&array, array.fail(MemberId(0))).expect("the level tolerates one loss");
+    let again = world.run(&array, array.fail(MemberId(0))).expect_err("the member is lost");
     assert!(again.to_string().contains("failed already"), "{again}");
     let second = world.run(&array, array.fail(MemberId(1))).expect_err("would lose data");
     assert!(second.to_string().contains("would lose data"), "{second}");
@@ -668,25 +687,25 @@ fn commands_in_the_wrong_state_are_refused_and_change_nothing() {
 fn a_walk_for_one_member_does_not_count_for_the_next_in_its_slot() {
     let world = world(Level::Raid1, 2, 0);
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 1 << 19, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 1 << 19, 1)).expect("the array is healthy");
     world.run(&array, array.stop()).expect("clean");
     let array = world.start();
-    world.run(&array, array.fail(MemberId(0))).expect("one may go");
+    world.run(&array, array.fail(MemberId(0))).expect("the level tolerates one loss");
     // The old member, which will return, misses this.
     world.write(&array, 0, &[7; 4096]).expect("degraded");
     // The walk for a spare passes this range, and then stays there for long.
     array.set_speed(1024, 1024);
     let spare = world::FaultyDisk::new(MEMBER_BYTES) as Rc<dyn Disk>;
-    let spare = world.run(&array, array.add(spare, "spare")).expect("it is large enough");
+    let spare = world.run(&array, array.add(spare, "spare")).expect("the disk is large enough");
     world.until(&array, |status| status.job.as_ref().is_some_and(|job| job.done_bytes > 0));
-    world.run(&array, array.fail(spare)).expect("it holds little yet");
+    world.run(&array, array.fail(spare)).expect("the cache holds little data");
     let old = Rc::clone(&world.disks[0]) as Rc<dyn Disk>;
-    world.run(&array, array.remove(MemberId(0))).expect("it has failed");
-    world.run(&array, array.readd(old, "disk0")).expect("the bitmap knows what it missed");
+    world.run(&array, array.remove(MemberId(0))).expect("the member has failed");
+    world.run(&array, array.readd(old, "disk0")).expect("the bitmap covers the missed writes");
     array.set_speed(0, u64::MAX);
     world.until(&array, whole);
-    world.run(&array, array.fail(MemberId(1))).expect("the other is whole");
-    assert_eq!(world.read(&array, 0, 4096).expect("one is left"), [7; 4096]);
+    world.run(&array, array.fail(MemberId(1))).expect("the other copy is complete");
+    assert_eq!(world.read(&array, 0, 4096).expect("one member is left"), [7; 4096]);
 }
 
 /// A flush covers writes completed before it was sent. Writes in flight at that time need another
@@ -729,7 +748,7 @@ fn a_job_goes_on_when_clients_are_gone() {
         world.sleep(&array, Duration::from_micros(1));
         world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
         array.scrub(false).expect("nothing else");
-        world.run(&array, read).result.expect("healthy");
+        world.run(&array, read).result.expect("the array is healthy");
         world.sleep(&array, Duration::from_secs(3600));
         assert!(
             array.status().last_scrub.is_some(),
@@ -748,26 +767,30 @@ fn a_member_that_has_lost_bytes_does_not_come_back_by_the_bitmap() {
             let world = World::new(count, 16 << 20);
             world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
             let mut array = world.start();
-            world.write(&array, 0, &pattern(0, 128 << 10, 1)).expect("healthy");
+            world.write(&array, 0, &pattern(0, 128 << 10, 1)).expect("the array is healthy");
             world.flush(&array);
             world.disks[1].break_with(if cut { Fault::Cut } else { Fault::Gone });
             if by_engine {
-                world.write(&array, 0, &pattern(0, 4096, 1)).expect("one may go");
+                world.write(&array, 0, &pattern(0, 4096, 1)).expect("the level tolerates one loss");
             } else {
-                world.run(&array, array.lose_truncated(MemberId(1))).expect("one may go");
+                world
+                    .run(&array, array.lose_truncated(MemberId(1)))
+                    .expect("the level tolerates one loss");
             }
             world.until(&array, |status| status.slots[1].state == SlotState::Missing);
             world.disks[1].faults.borrow_mut().clear();
             let back = || Rc::clone(&world.disks[1]) as Rc<dyn Disk>;
             if !cut {
-                world.run(&array, array.readd(back(), "back")).expect("the bitmap vouches for it");
+                world
+                    .run(&array, array.readd(back(), "back"))
+                    .expect("the bitmap covers the changes");
                 continue;
             }
             let data = world.disks[1].limits().bytes / 2;
             world.disks[1].disk.poke(data, &vec![0; data as usize]);
             for restart in [false, true] {
                 if restart {
-                    world.run(&array, array.stop()).expect("in order");
+                    world.run(&array, array.stop()).expect("the array stops");
                     array = world.start();
                     assert_eq!(array.status().slots[1].state, SlotState::Missing);
                 }
@@ -775,9 +798,9 @@ fn a_member_that_has_lost_bytes_does_not_come_back_by_the_bitmap() {
                 let refusal = refusal.expect_err("bytes of it are lost").to_string();
                 assert!(refusal.contains("rebuilt in full"), "{refusal}");
             }
-            world.run(&array, array.add(back(), "new")).expect("it is large enough");
+            world.run(&array, array.add(back(), "new")).expect("the disk is large enough");
             world.until(&array, world::whole);
-            world.run(&array, array.fail(MemberId(0))).expect("one may go");
+            world.run(&array, array.fail(MemberId(0))).expect("the level tolerates one loss");
             let found = world.read(&array, 0, 128 << 10).expect("degraded");
             assert!(found == pattern(0, 128 << 10, 1), "{layout:?}");
         }

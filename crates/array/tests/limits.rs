@@ -42,7 +42,7 @@ fn refused(disks: usize, member_bytes: u64, new: &NewArray, words: &str) {
     let world = World::new(disks, member_bytes);
     let clock = std::rc::Rc::clone(&world.clock) as std::rc::Rc<dyn io::Clock>;
     let work = create(new, world.candidates(0..disks), &clock, &world::random);
-    let Err(why) = io::tasks::complete(work).expect("disks in memory answer") else {
+    let Err(why) = io::tasks::complete(work).expect("memory disks complete") else {
         panic!("an array that should be refused: {words}");
     };
     let why = why.to_string();
@@ -162,16 +162,18 @@ fn devices() {
             let world = made(disks, 4 << 20, &kind(disks, version));
             let array = world.start();
             assert_eq!(array.status().spares.len(), disks - 2, "{version:?}");
-            world.write(&array, 0, &pattern(0, 4096, 1)).expect("healthy");
+            world.write(&array, 0, &pattern(0, 4096, 1)).expect("the array is healthy");
             let more: std::rc::Rc<dyn Disk> = std::rc::Rc::new(MemDisk::new(4 << 20));
             let added = world.run(&array, array.add(more, "more"));
             assert_eq!(added.is_ok(), disks < MAX_DEVICES, "{disks} disks and one more: {added:?}");
             // The member of the highest number takes a slot.
-            world.run(&array, array.fail(layout::MemberId(0))).expect("one may go");
+            world
+                .run(&array, array.fail(layout::MemberId(0)))
+                .expect("the level tolerates one loss");
             world.until(&array, world::whole);
-            world.run(&array, array.stop()).expect("in order");
+            world.run(&array, array.stop()).expect("the array stops");
             let array = world.start();
-            assert!(world.read(&array, 0, 4096).expect("whole") == pattern(0, 4096, 1));
+            assert!(world.read(&array, 0, 4096).expect("the read succeeds") == pattern(0, 4096, 1));
         }
         let many = MAX_DEVICES + 1;
         refused(many, 4 << 20, &kind(many, version), "more disks than a superblock has room for");
@@ -231,7 +233,7 @@ fn bitmap_bits() {
         let limits = io::Limits { bytes: member_bytes, ..MemDisk::new(MEMBER).limits() };
         let disks = [0, 1, 2].map(|number| (format!("disk{number}"), limits));
         for bits in [most - 1, most] {
-            let planned = plan(&of(bits), &disks).expect("it fits");
+            let planned = plan(&of(bits), &disks).expect("the plan fits");
             assert_eq!(sync::sync_bytes(&planned.geometry), bits * CHUNK);
             if room < bitmap::MOST_SPACE_BYTES {
                 lives(made(3, member_bytes, &of(bits)), &format!("{bits} bits"));
@@ -271,8 +273,9 @@ fn ppl_slots() {
 #[test]
 fn shards() {
     let world = || made(3, 72 << 20, &new(Level::Raid5, 3));
-    let most = world().assemble(0..3, &Options::default()).expect("whole").most_shards();
-    let most = most.expect("it has a log") as usize;
+    let most =
+        world().assemble(0..3, &Options::default()).expect("the array assembles").most_shards();
+    let most = most.expect("the member has a log") as usize;
     for shards in [most - 1, most] {
         let mut world = world();
         world.host.shards = shards;
@@ -296,7 +299,7 @@ fn blocks() {
         [0, 1, 2].map(one)
     };
     for block in [MOST_BLOCK_BYTES / 2, MOST_BLOCK_BYTES] {
-        plan(&new(Level::Raid5, 3), &disks(block)).expect("it is small enough");
+        plan(&new(Level::Raid5, 3), &disks(block)).expect("the request is small enough");
     }
     let why = plan(&new(Level::Raid5, 3), &disks(2 * MOST_BLOCK_BYTES)).expect_err("too large");
     assert!(why.to_string().contains("at most 4096 are possible"), "{why}");
@@ -312,8 +315,8 @@ fn events() {
     {
         let world = made(3, MEMBER, &new(Level::Raid5, 3));
         let array = world.start();
-        world.write(&array, 0, &pattern(0, 4096, 1)).expect("healthy");
-        world.run(&array, array.stop()).expect("in order");
+        world.write(&array, 0, &pattern(0, 4096, 1)).expect("the array is healthy");
+        world.run(&array, array.stop()).expect("the array stops");
         for disk in &world.disks {
             let mut bytes = vec![0; 4096];
             disk.disk.peek(4096, &mut bytes);
@@ -321,10 +324,10 @@ fn events() {
             disk.disk.poke(4096, &Superblock { events, ..found }.print());
         }
         let array = world.start();
-        assert!(world.read(&array, 0, 4096).expect("whole") == pattern(0, 4096, 1));
+        assert!(world.read(&array, 0, 4096).expect("the read succeeds") == pattern(0, 4096, 1));
         let written = world.write(&array, 0, &pattern(0, 4096, 2));
         assert_eq!(written.is_ok(), writable, "{events} events: {written:?}");
-        world.run(&array, array.stop()).expect("in order");
+        world.run(&array, array.stop()).expect("the array stops");
         let salt = if writable { 2 } else { 1 };
         let assembly = world.assemble(0..3, &Options::default());
         let assembly = assembly.unwrap_or_else(|why| panic!("{events} events: {why}"));
@@ -332,6 +335,6 @@ fn events() {
         // The first session of the two at the limit has used events up.
         assert!(writable || reason.contains("copy the data"), "{events} events: {reason:?}");
         let array = Array::start(assembly, &world.host);
-        assert!(world.read(&array, 0, 4096).expect("whole") == pattern(0, 4096, salt));
+        assert!(world.read(&array, 0, 4096).expect("the read succeeds") == pattern(0, 4096, salt));
     }
 }

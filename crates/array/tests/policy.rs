@@ -27,19 +27,19 @@ fn a_member_that_returns_after_a_change_of_policy_gets_the_new_one() {
         let new = NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) };
         world.create(&NewArray { consistency: Some(before), checksums: Some(false), ..new });
         let array = world.start();
-        world.write(&array, 0, &pattern(0, 256 << 10, 1)).expect("healthy");
-        world.run(&array, array.stop()).expect("in order");
+        world.write(&array, 0, &pattern(0, 256 << 10, 1)).expect("the array is healthy");
+        world.run(&array, array.stop()).expect("the array stops");
         let options = Options { degraded: true, consistency: Some(after), ..Options::default() };
-        let assembly = world.assemble(1..4, &options).expect("one is missing");
+        let assembly = world.assemble(1..4, &options).expect("the array assembles");
         let array = Array::start(assembly, &world.host);
         let content = pattern(0, 256 << 10, 2);
         world.write(&array, 0, &content).expect("degraded");
         let disk = Rc::clone(&world.disks[0]) as Rc<dyn Disk>;
         if world.run(&array, array.readd(Rc::clone(&disk), "disk0")).is_err() {
-            world.run(&array, array.add(disk, "disk0")).expect("as a new one");
+            world.run(&array, array.add(disk, "disk0")).expect("as a new member");
         }
         world.until(&array, whole);
-        world.run(&array, array.stop()).expect("in order");
+        world.run(&array, array.stop()).expect("the array stops");
         let array = world.start();
         assert_eq!(array.status().consistency, after, "{what}");
         world.write(&array, 0, &content[..4096]).expect(&what);
@@ -48,7 +48,7 @@ fn a_member_that_returns_after_a_change_of_policy_gets_the_new_one() {
         let array = world.start();
         assert_eq!(array.status().consistency, after, "{what}");
         world.until(&array, |status| status.unsynced_bytes == 0 && whole(status));
-        let found = world.read(&array, 0, content.len()).expect("whole");
+        let found = world.read(&array, 0, content.len()).expect("the read succeeds");
         assert!(found == content, "{what}");
     }
 }
@@ -67,10 +67,10 @@ fn members_that_missed_the_change_of_policy_get_it() {
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
         let array = world.start();
         let content = pattern(0, 256 << 10, 1);
-        world.write(&array, 0, &content).expect("healthy");
-        world.run(&array, array.stop()).expect("in order");
+        world.write(&array, 0, &content).expect("the array is healthy");
+        world.run(&array, array.stop()).expect("the array stops");
         let options = Options { consistency: Some(after), ..Options::default() };
-        let assembly = world.assemble(0..4, &options).expect("all are there");
+        let assembly = world.assemble(0..4, &options).expect("all members are present");
         let array = Array::start(assembly, &world.host);
         world.disks[1..].iter().for_each(|disk| disk.break_with(Fault::HungAt(4096)));
         drop(world.begin(&array, 512 << 10, &[0; 4096]));
@@ -80,7 +80,7 @@ fn members_that_missed_the_change_of_policy_get_it() {
         for _ in 0..2 {
             let array = world.start();
             assert_eq!(array.status().consistency, after, "{what}");
-            world.write(&array, 512 << 10, &content).expect("healthy");
+            world.write(&array, 512 << 10, &content).expect("the array is healthy");
             world.until(&array, |status| status.unsynced_bytes == 0 && whole(status));
             world.flush(&array);
             world.cut(array);
@@ -92,14 +92,17 @@ fn members_that_missed_the_change_of_policy_get_it() {
         // The spare has a slot.
         let array = world.start();
         world.until(&array, |status| status.unsynced_bytes == 0);
-        world.run(&array, array.fail(layout::MemberId(0))).expect("one may go");
+        world.run(&array, array.fail(layout::MemberId(0))).expect("the level tolerates one loss");
         world.until(&array, whole);
-        world.write(&array, 0, &content).expect("whole");
-        world.run(&array, array.stop()).expect("in order");
+        world.write(&array, 0, &content).expect("the write succeeds");
+        world.run(&array, array.stop()).expect("the array stops");
         let array = world.start_without(&[0]);
         assert_eq!(array.status().consistency, after, "{what}");
-        assert!(world.read(&array, 0, content.len()).expect("whole") == content, "{what}");
-        world.write(&array, 0, &content).expect("whole");
+        assert!(
+            world.read(&array, 0, content.len()).expect("the read succeeds") == content,
+            "{what}"
+        );
+        world.write(&array, 0, &content).expect("the write succeeds");
     }
 }
 
@@ -125,13 +128,13 @@ fn a_change_of_policy_moves_nothing_on_members_without_a_list_of_bad_blocks() {
         }
         let options =
             Options { consistency: Some(after), checksums: Some(true), ..Options::default() };
-        let assembly = world.assemble(0..4, &options).expect("all are there");
+        let assembly = world.assemble(0..4, &options).expect("all members are present");
         let array = Array::start(assembly, &world.host);
         let content = pattern(0, 256 << 10, 1);
-        world.write(&array, 0, &content).expect("healthy");
+        world.write(&array, 0, &content).expect("the array is healthy");
         world.until(&array, |status| status.unsummed_bytes == Some(0));
         world.crash(array);
-        let again = world.assemble(0..4, &Options::default()).expect("all are there");
+        let again = world.assemble(0..4, &Options::default()).expect("all members are present");
         let facts = again.facts();
         assert_eq!((facts.consistency, facts.checksums), (after, true), "{what}");
     }
@@ -151,16 +154,16 @@ fn an_array_without_room_for_its_log_reports_it() {
             _ => None,
         })
     };
-    let found = |options| world.assemble(0..5, &options).expect("all are there");
+    let found = |options| world.assemble(0..5, &options).expect("all members are present");
     assert_eq!(unlogged(&found(Options::default())), None);
     let spare = &world.disks[4];
     let mut bytes = vec![0; 4096];
     spare.disk.peek(4096, &mut bytes);
-    let mut superblock = Superblock::parse(&bytes, 8).expect("a spare");
+    let mut superblock = Superblock::parse(&bytes, 8).expect("the superblock is valid");
     superblock.data_size += superblock.data_offset - 64;
     superblock.data_offset = 64;
     spare.disk.poke(4096, &superblock.print());
-    let why = unlogged(&found(Options::default())).expect("there is no room on the spare");
+    let why = unlogged(&found(Options::default())).expect("the spare has no space");
     assert!(why.contains("disk4"), "{why}");
     let options = Options { consistency: Some(Consistency::Bitmap), ..Options::default() };
     assert_eq!(unlogged(&found(options)), None);
@@ -187,17 +190,17 @@ fn an_array_that_cannot_have_its_checksums_any_more_runs_without_them() {
     member.disk.poke(4096, &superblock.print());
     member.disk.poke(64 * 512, &data);
     let wanted = Options { checksums: Some(true), ..Options::default() };
-    let refusal = world.assemble(0..4, &wanted).err().expect("there is no room").to_string();
+    let refusal = world.assemble(0..4, &wanted).err().expect("there is no space").to_string();
     assert!(refusal.contains("disk2"), "{refusal}");
-    let assembly = world.assemble(0..4, &Options::default()).expect("all are there");
+    let assembly = world.assemble(0..4, &Options::default()).expect("all members are present");
     assert!(!assembly.facts().checksums);
     let is_noted =
         |note: &Note| matches!(note, Note::ChecksumsDropped { why } if why.contains("disk2"));
     assert!(assembly.notes.iter().any(is_noted), "{:?}", assembly.notes);
     let array = Array::start(assembly, &world.host);
     let content = pattern(0, 256 << 10, 1);
-    world.write(&array, 0, &content).expect("healthy");
-    assert_eq!(world.read(&array, 0, content.len()).expect("healthy"), content);
+    world.write(&array, 0, &content).expect("the array is healthy");
+    assert_eq!(world.read(&array, 0, content.len()).expect("the array is healthy"), content);
 }
 
 /// The user's option, and a crash between the commits of a start.
@@ -213,7 +216,7 @@ fn an_interrupted_change_of_policy_leaves_one_policy() {
     });
     let array = world.start();
     let content = pattern(0, 256 << 10, 1);
-    world.write(&array, 0, &content).expect("healthy");
+    world.write(&array, 0, &content).expect("the array is healthy");
     world.flush(&array);
     let map = array.geometry().stripe(Stripe(0));
     let (p, gone) = (map.p().index(), map.data(2).index());
@@ -224,21 +227,23 @@ fn an_interrupted_change_of_policy_leaves_one_policy() {
     let there: Vec<usize> = (0..4).filter(|&d| d != gone).collect();
     let options =
         Options { degraded: true, consistency: Some(Consistency::Resync), ..Options::default() };
-    let assembly = world.assemble(there.iter().copied(), &options).expect("the log knows");
+    let assembly =
+        world.assemble(there.iter().copied(), &options).expect("the log determines the row");
     let array = Array::start(assembly, &world.host);
     // Absent members are recorded as stale; the rows are not replayed yet.
     world.disks.iter().for_each(|disk| disk.break_with(Fault::HungFrom(from)));
     world.sleep(&array, Duration::from_millis(5));
     world.crash(array);
     let plain = Options { degraded: true, ..Options::default() };
-    let assembly = world.assemble(there.iter().copied(), &plain).expect("the log knows");
+    let assembly =
+        world.assemble(there.iter().copied(), &plain).expect("the log determines the row");
     let array = Array::start(assembly, &world.host);
-    let found = world.read(&array, 4096, content.len() - 4096).expect("there");
+    let found = world.read(&array, 4096, content.len() - 4096).expect("the read succeeds");
     assert!(found == content[4096..]);
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     let wanted =
         Options { degraded: true, consistency: Some(Consistency::Intent), ..Options::default() };
-    let assembly = world.assemble(there.iter().copied(), &wanted).expect("in order");
+    let assembly = world.assemble(there.iter().copied(), &wanted).expect("the array assembles");
     let facts = assembly.facts().clone();
     assert!(facts.bitmap_bytes.is_some(), "policy intent without a bitmap, for ever");
 }

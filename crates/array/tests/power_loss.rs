@@ -30,7 +30,7 @@ fn world(level: Level, members: usize) -> World {
 /// Writes and flushes until no region is dirty any more; returns the content.
 fn resolved(world: &World, array: &Array) -> Vec<u8> {
     let content = pattern(0, 256 << 10, 1);
-    world.write(array, 0, &content).expect("healthy");
+    world.write(array, 0, &content).expect("the array is healthy");
     world.flush(array);
     world.sleep(array, 3 * world.host.bounds.region_linger);
     world.until(array, |status| status.clean);
@@ -46,14 +46,14 @@ fn a_flush_covers_writes_of_the_previous_process() {
         let world = world(level, members);
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
         let before = world.start();
-        world.write(&before, 0, &pattern(0, 64 << 10, 1)).expect("healthy");
+        world.write(&before, 0, &pattern(0, 64 << 10, 1)).expect("the array is healthy");
         world.crash(before);
 
         let after = world.start();
         world.flush(&after);
         world.cut(after);
         let array = world.start();
-        let found = world.read(&array, 0, 64 << 10).expect("healthy");
+        let found = world.read(&array, 0, 64 << 10).expect("the array is healthy");
         assert!(found == pattern(0, 64 << 10, 1), "{level}: it was flushed");
     }
 }
@@ -74,17 +74,19 @@ fn a_member_that_returns_by_the_bitmap_has_repairs_of_scrubs() {
         let disk = Rc::clone(&world.disks[rotten]);
         disk.disk.poke(world.data_offset(), &[0x77; 4096]);
         disk.flush_fails_in.set(Some(0));
-        array.scrub(true).expect("nothing else runs");
+        array.scrub(true).expect("no other task runs");
         world.until(&array, |status| status.last_scrub.is_some());
-        let report = array.status().last_scrub.expect("waited for").report;
+        let report = array.status().last_scrub.expect("a scrub has ended").report;
         assert_eq!((report.repaired_bytes, report.guessed_bytes), (4096, 0), "{level}");
         world.until(&array, |status| status.slots[rotten].state == SlotState::Missing);
 
         let back = Rc::clone(&disk) as Rc<dyn Disk>;
-        world.run(&array, array.readd(back, "back")).expect("the bitmap knows what it lacks");
+        world.run(&array, array.readd(back, "back")).expect("the bitmap covers the missed writes");
         world.until(&array, whole);
         for other in (0..members).filter(|&other| other != rotten).take(2) {
-            world.run(&array, array.fail(MemberId(other as u32))).expect("two may go");
+            world
+                .run(&array, array.fail(MemberId(other as u32)))
+                .expect("the level tolerates two losses");
         }
         let found = world.read(&array, 0, content.len()).expect("degraded");
         assert!(found == content, "{level}: the scrub said that it was repaired");
@@ -103,18 +105,20 @@ fn a_member_that_returns_by_the_bitmap_has_corrections_of_checked_reads() {
     let disk = Rc::clone(&world.disks[rotten]);
     disk.disk.poke(world.data_offset(), &[0x77; 4096]);
     disk.flush_fails_in.set(Some(0));
-    assert!(world.read(&array, 0, 4096).expect("Q names who is wrong") == content[..4096]);
+    assert!(world.read(&array, 0, 4096).expect("Q identifies the wrong member") == content[..4096]);
     world.flush(&array);
     world.until(&array, |status| status.slots[rotten].state == SlotState::Missing);
 
     let back = Rc::clone(&disk) as Rc<dyn Disk>;
-    world.run(&array, array.readd(back, "back")).expect("the bitmap knows what it lacks");
+    world.run(&array, array.readd(back, "back")).expect("the bitmap covers the missed writes");
     world.until(&array, whole);
     for other in (0..5).filter(|&other| other != rotten).take(2) {
-        world.run(&array, array.fail(MemberId(other as u32))).expect("two may go");
+        world
+            .run(&array, array.fail(MemberId(other as u32)))
+            .expect("the level tolerates two losses");
     }
     let found = world.read(&array, 0, content.len()).expect("degraded");
-    assert!(found == content, "it was put right before");
+    assert!(found == content, "the block was repaired before");
 }
 
 /// The power fails while superblocks are written: one member has the new one, the others do not.
@@ -126,8 +130,8 @@ fn cuts_in_the_middle_of_commits_leave_no_member_behind() {
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
         let array = world.start();
         let content = pattern(0, 256 << 10, 1);
-        world.write(&array, 0, &content).expect("healthy");
-        world.run(&array, array.stop()).expect("in order");
+        world.write(&array, 0, &content).expect("the array is healthy");
+        world.run(&array, array.stop()).expect("the array stops");
         drop(array);
         for cut in 0..4 {
             let array = world.start();
@@ -145,7 +149,7 @@ fn cuts_in_the_middle_of_commits_leave_no_member_behind() {
         }
         let array = world.start();
         world.until(&array, |status| status.unsynced_bytes == 0);
-        world.run(&array, array.fail(MemberId(0))).expect("one may go");
+        world.run(&array, array.fail(MemberId(0))).expect("the level tolerates one loss");
         let found = world.read(&array, 0, content.len()).expect("degraded");
         assert!(found == content, "{level}");
     }
@@ -173,8 +177,8 @@ fn a_member_that_is_one_commit_behind_takes_part_in_a_change_of_policy() {
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
         let array = world.start();
         let content = pattern(0, 256 << 10, 1);
-        world.write(&array, 0, &content).expect("healthy");
-        world.run(&array, array.stop()).expect("in order");
+        world.write(&array, 0, &content).expect("the array is healthy");
+        world.run(&array, array.stop()).expect("the array stops");
         drop(array);
         let array = world.start();
         world.disks[1..].iter().for_each(|disk| disk.break_with(Fault::HungAt(SUPERBLOCK)));
@@ -184,9 +188,9 @@ fn a_member_that_is_one_commit_behind_takes_part_in_a_change_of_policy() {
 
         let what = format!("{} to {}", before.name(), after.name());
         let options = Options { consistency: Some(after), ..Options::default() };
-        let assembly = world.assemble(0..4, &options).expect("all are there");
+        let assembly = world.assemble(0..4, &options).expect("all members are present");
         let array = Array::start(assembly, &world.host);
-        world.write(&array, 512 << 10, &content).expect("healthy");
+        world.write(&array, 512 << 10, &content).expect("the array is healthy");
         world.until(&array, whole);
         world.flush(&array);
         world.cut(array);
@@ -213,13 +217,13 @@ fn a_removed_spare_does_not_return_by_itself() {
         let new = NewArray { zeroed: true, spares: 1, ..NewArray::new("tank", layout, 0) };
         world.create(&new);
         let array = world.start();
-        world.write(&array, 0, &pattern(0, 4096, 1)).expect("healthy");
+        world.write(&array, 0, &pattern(0, 4096, 1)).expect("the array is healthy");
         let spare = array.status().spares[0].id;
         let done = match remove {
             true => world.run(&array, array.remove(spare)),
             false => world.run(&array, array.fail(spare)),
         };
-        done.expect("it has no slot");
+        done.expect("the member has no slot");
         world.cut(array);
         let array = world.start();
         assert_eq!(array.status().spares.len(), 0, "it is one no more");

@@ -25,7 +25,7 @@ fn filled() -> (World, Array) {
     let consistency = Some(Consistency::Ppl);
     world.create(&NewArray { zeroed: true, consistency, ..NewArray::new("tank", layout, CHUNK) });
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("the array is healthy");
     world.flush(&array);
     (world, array)
 }
@@ -38,7 +38,7 @@ fn superblock(world: &World, member: usize) -> Superblock {
 
 /// A member's log, and its start.
 fn log(world: &World, member: usize) -> (Vec<u8>, u64) {
-    let place = superblock(world, member).ppl().expect("it keeps one");
+    let place = superblock(world, member).ppl().expect("the member keeps one");
     let start = (SUPERBLOCK as i64 + i64::from(place.offset) * 512) as u64;
     let mut bytes = vec![0; usize::from(place.size) * 512];
     world.disks[member].disk.peek(start, &mut bytes);
@@ -61,7 +61,7 @@ fn assemble_without(
 
 fn start_without(world: &World, missing: &[usize]) -> Array {
     let assembly =
-        assemble_without(world, missing, None).expect("the log knows what was under way");
+        assemble_without(world, missing, None).expect("the log records the interrupted rows");
     Array::start(assembly, &world.host)
 }
 
@@ -93,10 +93,10 @@ fn blocks_beside_a_torn_write_survive_the_loss_of_their_member() {
         let array = start_without(&world, &[second]);
         for index in [1, 2] {
             let at = index * CHUNK;
-            let found = world.read(&array, at, CHUNK as usize).expect("it was not touched");
+            let found = world.read(&array, at, CHUNK as usize).expect("the block was not written");
             assert!(found == pattern(at, CHUNK as usize, 1), "{index} {hung} {by_kernel}");
         }
-        let found = world.read(&array, 512, 8192).expect("its member is there");
+        let found = world.read(&array, 512, 8192).expect("the read succeeds");
         assert!(found == pattern(512, 8192, if hung == 0 { 1 } else { 2 }), "{hung}");
     }
 }
@@ -108,7 +108,7 @@ fn the_log_is_kept_until_losses_during_replay_are_on_record() {
     let (world, array) = filled();
     let first = holder(&array, 0);
     let second = cut(&world, array, 3);
-    let assembly = assemble_without(&world, &[], None).expect("all are there");
+    let assembly = assemble_without(&world, &[], None).expect("all members are present");
     let array = Array::start(assembly, &world.host);
     for (member, disk) in world.disks.iter().enumerate() {
         let gone = member == first;
@@ -121,7 +121,7 @@ fn the_log_is_kept_until_losses_during_replay_are_on_record() {
     let array = start_without(&world, &[second]);
     for index in [1, 2] {
         let at = index * CHUNK;
-        let found = world.read(&array, at, CHUNK as usize).expect("it was not touched");
+        let found = world.read(&array, at, CHUNK as usize).expect("the block was not written");
         assert!(found == pattern(at, CHUNK as usize, 1), "{index}");
     }
 }
@@ -150,13 +150,13 @@ fn a_batch_waits_until_all_rows_of_the_one_before_are_durable() {
     world.disks.iter().for_each(|disk| disk.volatile.set(true));
     let array = start_without(&world, &[]);
     world.until(&array, |status| status.unsynced_bytes == 0);
-    world.write(&array, 0, &pattern(0, 4096, 2)).expect("awake");
+    world.write(&array, 0, &pattern(0, 4096, 2)).expect("the shard is awake");
     let flushes = || world.disks.iter().map(|disk| disk.flushes.get()).sum::<u64>();
     let (before, parity) = (flushes(), holder(&array, 3));
     world.write(&array, 3 * CHUNK, &pattern(3 * CHUNK, 4096, 2)).expect("another stripe");
     assert!(flushes() > before, "only the newest batch counts");
     let (old, _) = newest(&world, parity).unwrap();
-    world.write(&array, CHUNK, &pattern(CHUNK, 4096, 2)).expect("healthy");
+    world.write(&array, CHUNK, &pattern(CHUNK, 4096, 2)).expect("the array is healthy");
     let (new, _) = newest(&world, parity).unwrap();
     assert!(new.generation > old.generation);
     assert_eq!(new.entries[0].data_sector, CHUNK / 512);
@@ -167,17 +167,17 @@ fn a_log_is_empty_when_a_session_begins_and_when_a_member_joins() {
     let (world, array) = filled();
     let parity = holder(&array, 3);
     assert!(newest(&world, parity).is_some_and(|(header, _)| header.generation > 0));
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     let array = world.start();
-    world.write(&array, 0, &pattern(0, 512, 2)).expect("awake");
-    let (header, at) = newest(&world, parity).expect("it was emptied, and one is there");
+    world.write(&array, 0, &pattern(0, 512, 2)).expect("the shard is awake");
+    let (header, at) = newest(&world, parity).expect("the list was emptied and has one item");
     assert_eq!((header.generation, header.entries.len(), at), (1, 1, 0));
     let other = (0..MEMBERS).find(|&member| member != parity).expect("four");
     assert_eq!(newest(&world, other).map(|(header, _)| header.generation), Some(0));
 
     world.disks[other].break_with(Fault::WriteError);
-    world.write(&array, 0, &pattern(0, 64 << 10, 2)).expect("one may be lost");
-    world.run(&array, array.stop()).expect("in order");
+    world.write(&array, 0, &pattern(0, 64 << 10, 2)).expect("the level tolerates one loss");
+    world.run(&array, array.stop()).expect("the array stops");
     world.disks[other].faults.borrow_mut().clear();
     // Its contents could be taken for something newer.
     let (_, start) = log(&world, other);
@@ -185,30 +185,30 @@ fn a_log_is_empty_when_a_session_begins_and_when_a_member_joins() {
     world.disks[other].disk.poke(start, &stale.print(parity::crc32c));
     let array = start_without(&world, &[other]);
     let disk = std::rc::Rc::clone(&world.disks[other]) as std::rc::Rc<dyn Disk>;
-    world.run(&array, array.add(disk, "back")).expect("as a new one");
+    world.run(&array, array.add(disk, "back")).expect("as a new member");
     world.until(&array, |status| status.slots.iter().all(|slot| slot.member.is_some()));
     world.until(&array, |status| status.job.is_none());
-    let (header, _) = newest(&world, other).expect("it has one");
+    let (header, _) = newest(&world, other).expect("the member has one");
     assert!(header.generation < 1 << 40, "emptied when it joined");
 }
 
 #[test]
 fn a_policy_becomes_md_s_log_and_another_again() {
     let (world, array) = filled();
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     for policy in [Consistency::Intent, Consistency::Ppl, Consistency::Resync, Consistency::Ppl] {
-        let assembly = assemble_without(&world, &[], Some(policy)).expect("any may be had");
+        let assembly = assemble_without(&world, &[], Some(policy)).expect("the array assembles");
         let array = Array::start(assembly, &world.host);
         assert_eq!(array.status().consistency, policy);
-        world.write(&array, 512, &pattern(512, 8192, 3)).expect("awake");
-        world.run(&array, array.stop()).expect("in order");
+        world.write(&array, 512, &pattern(512, 8192, 3)).expect("the shard is awake");
+        world.run(&array, array.stop()).expect("the array stops");
         let features = superblock(&world, 2).features;
         assert_eq!(features.contains(Features::MULTIPLE_PPLS), policy == Consistency::Ppl);
         assert_eq!(features.contains(Features::BITMAP), policy == Consistency::Intent);
     }
     // Not while only the old log can replay some rows.
     let array = start_without(&world, &[]);
-    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("the array is healthy");
     cut(&world, array, 0);
     let refused = assemble_without(&world, &[], Some(Consistency::Intent)).err().expect("cut");
     assert!(refused.to_string().contains("assemble it with its policy ppl first"), "{refused}");
@@ -229,7 +229,7 @@ fn only_raid_5_has_it() {
 #[test]
 fn unreadable_blocks_are_not_recovered_from_an_older_entry() {
     let (world, array) = filled();
-    world.write(&array, 2 * CHUNK, &pattern(0, 4096, 5)).expect("healthy");
+    world.write(&array, 2 * CHUNK, &pattern(0, 4096, 5)).expect("the array is healthy");
     world.flush(&array);
     let map = array.geometry().stripe(layout::Stripe(0));
     let offset = world.data_offset();
@@ -237,12 +237,12 @@ fn unreadable_blocks_are_not_recovered_from_an_older_entry() {
     let (one, p) = (map.data(1).index(), map.p().index());
     [one, p].into_iter().for_each(|member| world.disks[member].break_with(unreadable));
     let new = pattern(0, 4096, 7);
-    world.write(&array, 0, &new).expect("it has a place");
+    world.write(&array, 0, &new).expect("the write succeeds");
     world.flush(&array);
     world.crash(array);
     world.disks[one].break_with(unreadable);
     let array = world.start();
-    assert!(world.read(&array, 0, 4096).expect("it was durable") == new);
+    assert!(world.read(&array, 0, 4096).expect("the read succeeds") == new);
     if let Ok(read) = world.read(&array, CHUNK, 4096) {
         assert!(read == pattern(CHUNK, 4096, 1), "it is invented");
     }

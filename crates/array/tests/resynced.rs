@@ -46,7 +46,9 @@ fn a_bit_is_not_cleared_for_unflushed_writes_of_a_resync() {
         let region = u64::from(REGION) * (members as u64 - 1);
         let cut = region * (REGIONS - 2);
         for at in 0..REGIONS {
-            world.write(&array, at * region, &pattern(at, region as usize, 1)).expect("healthy");
+            world
+                .write(&array, at * region, &pattern(at, region as usize, 1))
+                .expect("the array is healthy");
         }
         world.flush(&array);
         let last = members - 1;
@@ -58,7 +60,7 @@ fn a_bit_is_not_cleared_for_unflushed_writes_of_a_resync() {
         let array = world.start();
         assert!(array.status().unsynced_bytes >= REGIONS * region, "{level}");
         array.set_speed(1, 1);
-        world.write(&array, cut + region / 2, &[8; 4096]).expect("healthy");
+        world.write(&array, cut + region / 2, &[8; 4096]).expect("the array is healthy");
         world.sleep(&array, Duration::from_secs(1));
         let flushes = world.disks[last].flushes.get();
         world.disks.iter().for_each(|disk| disk.flush_delay.set(Duration::from_millis(500)));
@@ -78,9 +80,9 @@ fn a_bit_is_not_cleared_for_unflushed_writes_of_a_resync() {
 
         let array = world.start();
         world.until(&array, |status| status.unsynced_bytes == 0 && status.job.is_none());
-        array.scrub(false).expect("nothing else runs");
+        array.scrub(false).expect("no other task runs");
         world.until(&array, |status| status.last_scrub.is_some());
-        let report = array.status().last_scrub.expect("waited for").report;
+        let report = array.status().last_scrub.expect("a scrub has ended").report;
         assert_eq!(report.mismatches, 0, "{level}: {:?}", report.findings);
     }
 }
@@ -98,18 +100,18 @@ fn data_read_from_a_mirror_after_a_crash_stays_even_if_forced() {
         });
         let array = world.start();
         let at = array.limits().bytes - (64 << 10);
-        world.write(&array, at, &pattern(at, 4096, 1)).expect("healthy");
+        world.write(&array, at, &pattern(at, 4096, 1)).expect("the array is healthy");
         world.flush(&array);
         world.disks[1].break_with(Fault::HungFrom(map_of(&world.disks[1]).data.start));
         drop(world.begin(&array, at, &pattern(at, 4096, 2)));
         world.crash(array);
         let options = Options { force_dirty_degraded: force, ..Options::default() };
-        let assembly = world.assemble(0..2, &options).expect("all are there");
+        let assembly = world.assemble(0..2, &options).expect("all members are present");
         let array = Array::start(assembly, &world.host);
         array.set_speed(1, 1);
-        let first = world.read(&array, at, 4096).expect("there");
+        let first = world.read(&array, at, 4096).expect("the read succeeds");
         world.disks[0].break_with(Fault::Gone);
-        let second = world.read(&array, at, 4096).expect("there");
+        let second = world.read(&array, at, 4096).expect("the read succeeds");
         assert!(first == second, "force {force}: what was read has changed");
     }
 }
@@ -131,10 +133,10 @@ fn unwritten_blocks_stay_beside_a_bad_sector() {
     let at = array.limits().bytes - (64 << 10);
     let offset = map_of(&world.disks[0]).data.start + at + 1024;
     world.disks[0].break_with(Fault::Unreadable { offset, len: 512 });
-    let first = world.read(&array, at, 512).expect("there");
+    let first = world.read(&array, at, 512).expect("the read succeeds");
     world.sleep(&array, Duration::from_millis(1));
     array.set_speed(u64::MAX, u64::MAX);
     world.until(&array, |status| status.unsynced_bytes == 0);
-    let second = world.read(&array, at, 512).expect("there");
-    assert!(first == second, "what nobody wrote has changed");
+    let second = world.read(&array, at, 512).expect("the read succeeds");
+    assert!(first == second, "an unwritten block has changed");
 }

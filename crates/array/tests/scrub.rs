@@ -31,16 +31,18 @@ fn world(layout: Layout, members: usize, spares: usize) -> World {
 
 fn scrub(world: &World, array: &Array, repair: bool) -> ScrubResult {
     let before = array.status().last_scrub.map(|scrub| scrub.unix_micros);
-    array.scrub(repair).expect("nothing else runs");
+    array.scrub(repair).expect("no other task runs");
     world
         .until(array, |status| status.last_scrub.as_ref().map(|scrub| scrub.unix_micros) != before);
-    array.status().last_scrub.expect("waited for")
+    array.status().last_scrub.expect("a scrub has ended")
 }
 
 /// The whole content of the array.
 fn content(world: &World, array: &Array) -> Vec<u8> {
     let all = array.limits().bytes;
-    let part = |at: u64| world.read(array, at, (1 << 19).min(all - at) as usize).expect("whole");
+    let part = |at: u64| {
+        world.read(array, at, (1 << 19).min(all - at) as usize).expect("the read succeeds")
+    };
     (0..all).step_by(1 << 19).flat_map(part).collect()
 }
 
@@ -48,7 +50,7 @@ fn content(world: &World, array: &Array) -> Vec<u8> {
 fn fill(world: &World, array: &Array) -> Vec<u8> {
     let bytes = pattern(0, array.limits().bytes as usize, 3);
     for (index, part) in bytes.chunks(1 << 19).enumerate() {
-        world.write(array, (index as u64) << 19, part).expect("healthy");
+        world.write(array, (index as u64) << 19, part).expect("the array is healthy");
     }
     bytes
 }
@@ -227,7 +229,7 @@ fn of_small_chunks_background_work_reads_and_writes_whole_runs_of_a_member() {
     assert!(asked <= units + 16, "{asked} operations for {units} units");
     let before = operations(&world);
     world.disks[1].break_with(Fault::Gone);
-    world.write(&array, 0, &bytes[..512]).expect("one loss is survived");
+    world.write(&array, 0, &bytes[..512]).expect("the level tolerates one loss");
     let whole = |status: &array::Status| status.redundancy_left == 1 && status.job.is_none();
     world.until(&array, whole);
     let asked = operations(&world) - before;
@@ -248,14 +250,14 @@ fn a_scrub_ends_when_a_member_is_lost_and_the_spare_takes_over_at_once() {
             fill(&world, &array);
             // A long delay after each piece: the job would take hours.
             array.set_speed(1024, 1024);
-            array.scrub(repair).expect("nothing else runs");
+            array.scrub(repair).expect("no other task runs");
             world.until(&array, |status| status.job.as_ref().is_some_and(|job| job.done_bytes > 0));
             let begun = io::Clock::now(&*world.clock);
             world.disks[1].break_with(Fault::Gone);
-            world.write(&array, 0, &pattern(0, 65_536, 3)).expect("one loss is survived");
+            world.write(&array, 0, &pattern(0, 65_536, 3)).expect("the level tolerates one loss");
             world.until(&array, |status| status.spares.is_empty());
             assert!(io::Clock::now(&*world.clock) - begun < Duration::from_secs(1), "at once");
-            let scrub = array.status().last_scrub.expect("it has ended");
+            let scrub = array.status().last_scrub.expect("a scrub has ended");
             assert!(!scrub.complete, "{layout:?}");
             let compared = scrub.report.compared_bytes;
             assert!(compared > 0 && compared < array.limits().bytes, "{compared}");
@@ -279,7 +281,7 @@ fn a_check_of_a_degraded_array_compares_the_remaining_redundancy() {
     let from = world.data_offset();
     let array = world.start();
     fill(&world, &array);
-    world.run(&array, array.fail(MemberId(4))).expect("one may go");
+    world.run(&array, array.fail(MemberId(4))).expect("the level tolerates one loss");
     let sound = scrub(&world, &array, false);
     let all = array.limits().bytes;
     assert_eq!(
@@ -292,10 +294,11 @@ fn a_check_of_a_degraded_array_compares_the_remaining_redundancy() {
     }
     let found = scrub(&world, &array, false).report;
     assert_eq!((found.mismatches, found.findings[0].len), (5, 512));
-    let refused = array.scrub(true).expect_err("nobody could be blamed").to_string();
+    let refused =
+        array.scrub(true).expect_err("the wrong member could not be identified").to_string();
     assert!(refused.contains("a check is possible"), "{refused}");
-    world.run(&array, array.fail(MemberId(3))).expect("another may go");
-    let refused = array.scrub(false).expect_err("nothing is left").to_string();
+    world.run(&array, array.fail(MemberId(3))).expect("the level tolerates another loss");
+    let refused = array.scrub(false).expect_err("no copy is left").to_string();
     assert!(refused.contains("no redundancy is left"), "{refused}");
 
     // Mirrors: two of three copies; the other pair of RAID 10; and one copy alone.
@@ -305,7 +308,7 @@ fn a_check_of_a_degraded_array_compares_the_remaining_redundancy() {
         let world = self::world(Layout::default_for(level, members), members, 0);
         let array = world.start();
         fill(&world, &array);
-        world.run(&array, array.fail(MemberId(0))).expect("one may go");
+        world.run(&array, array.fail(MemberId(0))).expect("the level tolerates one loss");
         match compared {
             Some(share) => {
                 let all = array.limits().bytes / share;
@@ -368,7 +371,7 @@ fn a_checked_read_with_a_mismatch_is_corrected_on_raid_6_and_an_error_on_raid_5(
             let events = array.log().since(0);
             assert_eq!(events.iter().filter(|e| e.kind == EventKind::Repaired).count(), 2);
         } else {
-            assert!(read.is_err(), "nobody can be blamed");
+            assert!(read.is_err(), "the wrong member cannot be identified");
             world.until(&array, |_| array.log().count() >= 1);
             assert_eq!(count(EventKind::Repaired), 0);
             let events = array.log().since(0);

@@ -30,7 +30,7 @@ fn world(level: Level, members: usize) -> (World, Array) {
     let bytes = array.limits().bytes;
     for at in (0..bytes).step_by(256 << 10) {
         let len = (bytes - at).min(256 << 10) as usize;
-        world.write(&array, at, &pattern(at, len, 1)).expect("healthy");
+        world.write(&array, at, &pattern(at, len, 1)).expect("the array is healthy");
     }
     world.until(&array, |status| status.clean);
     world.disks.iter().for_each(|disk| pace(disk, 1));
@@ -86,7 +86,7 @@ fn load(world: &World, array: &Array, load: Load) -> Times {
                 let since = clock.now();
                 let done = array.submit(Op::read(at, pool.take(load.len))).await;
                 times.borrow_mut().push(clock.now() - since);
-                done.result.as_ref().expect("nothing is lost");
+                done.result.as_ref().expect("no data is lost");
                 assert!(done.into_buf()[..] == expected[..], "at {at}");
             }
         });
@@ -124,10 +124,10 @@ fn one_member_at_a_hundred_times_the_latency_costs_at_most_twice_the_p99() {
             assert!(slow.part(990) <= 2 * healthy.part(990), "{level}, {what}");
             // Status, events and the member's own figures report it.
             let slots = array.status().slots;
-            let member = slots[1].member.as_ref().expect("it stays");
+            let member = slots[1].member.as_ref().expect("the member stays in service");
             assert!(member.slow && slots[1].state == SlotState::InSync, "{level}: {member:?}");
             assert!(member.reads.expect("it was measured").p50 > 50 * USUAL, "{level}");
-            assert!(!slots[0].member.as_ref().expect("as above").slow, "{level}");
+            assert!(!slots[0].member.as_ref().expect("as in the case above").slow, "{level}");
             let events = array.log().since(0);
             let events = events.iter().filter(|event| event.kind == EventKind::Slow);
             assert_eq!(
@@ -259,7 +259,7 @@ fn where_parity_or_copies_may_disagree_a_slow_member_is_waited_for() {
         world.disks.iter().for_each(|disk| pace(disk, 1));
         let bytes = array.limits().bytes;
         assert!(array.status().unsynced_bytes > bytes / 2, "{level}");
-        let read = |at: u64| world.read(&array, at, 4096).expect("nothing is lost");
+        let read = |at: u64| world.read(&array, at, 4096).expect("no data is lost");
         let places: Vec<u64> = (0..200).map(|i| (bytes / 2 + i * 7 * 4096) % bytes).collect();
         let first: Vec<_> = places.iter().map(|&at| read(at)).collect();
         for slow in 0..members {
@@ -289,7 +289,9 @@ fn the_late_answer_of_a_member_that_left_is_not_trusted() {
                 done
             }
         };
-        world.run(&array, array.fail(MemberId(1))).expect("one may go, though it does not answer");
+        world
+            .run(&array, array.fail(MemberId(1)))
+            .expect("a member that does not answer can be failed");
         world.disks[1].disk.poke(0, &vec![0xee; MEMBER_BYTES as usize]);
         world.disks[1].release();
         let done = world.run(&array, client);
@@ -310,11 +312,11 @@ fn a_write_that_missed_its_deadline_may_land_when_it_likes() {
             disk.jitter.set(Duration::ZERO);
         });
         if marked {
-            world.write(&array, 0, &[1; 512]).expect("healthy");
+            world.write(&array, 0, &[1; 512]).expect("the array is healthy");
         }
         world.disks[1].break_with(Fault::HungWrites);
         let late = pattern(0, 256 << 10, 5);
-        world.write(&array, 0, &late).expect("the others have it");
+        world.write(&array, 0, &late).expect("the other members have the data");
         assert_eq!(array.status().slots[1].state, SlotState::Missing, "{level}");
         // Newer bytes, which it misses.
         let newer = pattern(0, 256 << 10, 6);
@@ -324,12 +326,15 @@ fn a_write_that_missed_its_deadline_may_land_when_it_likes() {
         assert!(stuck > 0);
         let disk = Rc::clone(&world.disks[1]);
         disk.faults.borrow_mut().clear();
-        let error = world.run(&array, array.readd(disk.clone(), "disk1")).expect_err("it may land");
+        let error = world
+            .run(&array, array.readd(disk.clone(), "disk1"))
+            .expect_err("the write may still take effect");
         assert!(error.to_string().contains("may still land"), "{error}");
-        let error = world.run(&array, array.add(disk.clone(), "disk1")).expect_err("as above");
+        let error =
+            world.run(&array, array.add(disk.clone(), "disk1")).expect_err("as in the case above");
         assert!(error.to_string().contains("may still land"), "{error}");
         world.disks[1].release();
-        world.run(&array, array.readd(disk, "disk1")).expect("it has answered");
+        world.run(&array, array.readd(disk, "disk1")).expect("the member has answered");
         world.until(&array, |status| {
             status.slots.iter().all(|slot| slot.state == SlotState::InSync) && status.job.is_none()
         });
@@ -370,8 +375,10 @@ fn hedged_reads_do_not_keep_a_removed_disk_open() {
         pace(&world.disks[0], 100);
         load(&world, &array, Load { reads: 200, ..RANDOM });
         for member in 0..2 {
-            world.run(&array, array.fail(MemberId(member))).expect("two may go");
-            world.run(&array, array.remove(MemberId(member))).expect("it failed before");
+            world
+                .run(&array, array.fail(MemberId(member)))
+                .expect("the level tolerates two losses");
+            world.run(&array, array.remove(MemberId(member))).expect("the member failed before");
         }
         let until = world.clock.now() + Duration::from_secs(1);
         world.run(&array, world.clock.sleep_until(until));

@@ -28,20 +28,21 @@ fn after_a_crash_a_start_without_a_member_is_on_record_before_the_first_write() 
         new.bitmap = new.bitmap.filter(|_| bitmap);
         world.create(&new);
         let both = world.start();
-        world.write(&both, 0, &pattern(0, 4096, 1)).expect("both take it");
+        world.write(&both, 0, &pattern(0, 4096, 1)).expect("both members accept the write");
         drop(both);
 
         let alone = Options { degraded: true, ..Options::default() };
-        let assembly = world.assemble([1], &alone).expect("one of two is enough");
+        let assembly = world.assemble([1], &alone).expect("one of two members suffices");
         let array = Array::start(assembly, &world.host);
-        world.write(&array, 0, &pattern(0, 4096, 2)).expect("the other one is away");
+        world.write(&array, 0, &pattern(0, 4096, 2)).expect("the other member is missing");
         drop(array);
 
-        let assembly = world.assemble([0, 1], &alone).expect("one of them knows best");
+        let assembly =
+            world.assemble([0, 1], &alone).expect("one member has the newest superblock");
         let array = Array::start(assembly, &world.host);
         for _ in 0..8 {
-            let found = world.read(&array, 0, 4096).expect("a member has it");
-            assert!(found == pattern(0, 4096, 2), "what was acknowledged, not what was before");
+            let found = world.read(&array, 0, 4096).expect("a member has the data");
+            assert!(found == pattern(0, 4096, 2), "the acknowledged data, not the data before");
         }
     }
 }
@@ -53,19 +54,20 @@ fn a_forced_start_without_a_member_is_on_record_before_the_first_write() {
     let layout = Layout::Raid5(Raid5Layout::LeftSymmetric);
     world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) });
     let all = world.start();
-    world.write(&all, 0, &pattern(0, 32 << 10, 1)).expect("all take it");
+    world.write(&all, 0, &pattern(0, 32 << 10, 1)).expect("all members accept the write");
     drop(all);
 
     let forced = Options { degraded: true, force_dirty_degraded: true, ..Options::default() };
     let assembly = world.assemble([1, 2], &forced).expect("two of three, at a risk");
     let array = Array::start(assembly, &world.host);
-    world.write(&array, 0, &pattern(0, 32 << 10, 2)).expect("the third one is away");
+    world.write(&array, 0, &pattern(0, 32 << 10, 2)).expect("the third member is missing");
     drop(array);
 
-    let assembly = world.assemble([0, 1, 2], &forced).expect("two of them know best");
+    let assembly =
+        world.assemble([0, 1, 2], &forced).expect("two members have the newest superblock");
     let array = Array::start(assembly, &world.host);
     let found = world.read(&array, 0, 32 << 10).expect("parity has it");
-    assert!(found == pattern(0, 32 << 10, 2), "what was acknowledged, not what was before");
+    assert!(found == pattern(0, 32 << 10, 2), "the acknowledged data, not the data before");
 }
 
 /// Data that was read after a crash stays the same whichever members return. A write was torn, and
@@ -78,7 +80,7 @@ fn data_read_without_a_member_stays_when_it_returns() {
             let world = World::new(count, 8 << 20);
             world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
             let all = world.start();
-            world.write(&all, 0, &pattern(0, 32 << 10, 1)).expect("all take it");
+            world.write(&all, 0, &pattern(0, 32 << 10, 1)).expect("all members accept the write");
             let data = world.data_offset();
             world.disks[slow].break_with(Fault::HungFrom(data));
             drop(world.begin(&all, 0, &pattern(0, 4096, 2)));
@@ -86,14 +88,15 @@ fn data_read_without_a_member_stays_when_it_returns() {
 
             let options = Options { degraded: true, ..Options::default() };
             let there = (0..count).filter(|&disk| disk != away);
-            let assembly = world.assemble(there, &options).expect("one may be away");
+            let assembly =
+                world.assemble(there, &options).expect("the array starts with one missing member");
             let array = Array::start(assembly, &world.host);
             let Ok(read) = world.read(&array, 0, 4096) else { continue };
             drop(array);
-            let assembly = world.assemble(0..count, &options).expect("all are back");
+            let assembly = world.assemble(0..count, &options).expect("all members have returned");
             let array = Array::start(assembly, &world.host);
             for _ in 0..8 {
-                let again = world.read(&array, 0, 4096).expect("it was read before");
+                let again = world.read(&array, 0, 4096).expect("the block was read before");
                 assert!(again == read, "{layout:?}: {slow} was slow, {away} away");
             }
         }
@@ -111,8 +114,8 @@ fn a_member_ahead_and_away_gets_missed_writes_though_the_others_were_idle() {
         world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
         world.host.bounds.clean_delay = Duration::from_secs(3600);
         let all = world.start();
-        world.write(&all, 0, &pattern(0, 64 << 10, 1)).expect("all take it");
-        world.run(&all, all.stop()).expect("in order");
+        world.write(&all, 0, &pattern(0, 64 << 10, 1)).expect("all members accept the write");
+        world.run(&all, all.stop()).expect("operations succeed");
         drop(all);
         // The commit for the first write of the next session reaches only the first member.
         let all = world.start();
@@ -122,19 +125,21 @@ fn a_member_ahead_and_away_gets_missed_writes_though_the_others_were_idle() {
         world.crash(all);
 
         let array = world.start_without(&[0]);
-        world.write(&array, 0, &pattern(0, 64 << 10, 2)).expect("one may be away");
+        world
+            .write(&array, 0, &pattern(0, 64 << 10, 2))
+            .expect("the array starts with one missing member");
         world.flush(&array);
         let until = world.clock.now() + 4 * world.host.bounds.region_linger;
         world.run(&array, world.clock.sleep_until(until));
         let back = Rc::clone(&world.disks[0]) as Rc<dyn Disk>;
         let back = world.run(&array, array.readd(back, "back"));
-        back.expect("the bitmap knows what it lacks");
+        back.expect("the bitmap covers the missed writes");
         world.until(&array, |status| {
             status.slots.iter().all(|slot| slot.state == SlotState::InSync)
         });
-        world.run(&array, array.fail(MemberId(1))).expect("one may go");
+        world.run(&array, array.fail(MemberId(1))).expect("the level tolerates one loss");
         let found = world.read(&array, 0, 64 << 10).expect("degraded");
-        assert!(found == pattern(0, 64 << 10, 2), "what was flushed, not what was before");
+        assert!(found == pattern(0, 64 << 10, 2), "the flushed data, not the data before");
     }
 }
 
@@ -153,7 +158,7 @@ fn a_member_that_saw_both_others_proves_their_order() {
 
     let array = Array::start(world.assemble([2], &alone).expect("one of two"), &world.host);
     let back = Rc::clone(&world.disks[0]) as Rc<dyn Disk>;
-    world.run(&array, array.readd(back, "disk0")).expect("the bitmap knows what it lacks");
+    world.run(&array, array.readd(back, "disk0")).expect("the bitmap covers the missed writes");
     world.until(&array, |status| status.slots[0].state == SlotState::InSync);
     world.write(&array, 0, &pattern(0, 4096, 2)).expect("without member 1");
     world.run(&array, array.stop()).expect("clean");
@@ -218,18 +223,20 @@ fn a_copy_of_a_member_from_before_the_session_is_left_out() {
             world.host.bounds.clean_delay = Duration::from_secs(3600);
             for session in 1..sessions {
                 let all = world.start();
-                world.write(&all, 0, &pattern(0, 128 << 10, session)).expect("all take it");
-                world.run(&all, all.stop()).expect("in order");
+                world
+                    .write(&all, 0, &pattern(0, 128 << 10, session))
+                    .expect("all members accept the write");
+                world.run(&all, all.stop()).expect("operations succeed");
             }
             let old = image(&world.disks[1]);
             let all = world.start();
-            world.write(&all, 0, &pattern(0, 128 << 10, 9)).expect("all take it");
+            world.write(&all, 0, &pattern(0, 128 << 10, 9)).expect("all members accept the write");
             world.flush(&all);
             world.crash(all);
             world.disks[1].disk.poke(0, &old);
 
             let refused = world.assemble(0..count, &Options::default());
-            let why = refused.map(|_| ()).expect_err("one has missed all").to_string();
+            let why = refused.map(|_| ()).expect_err("one member missed all writes").to_string();
             assert!(why.contains("took no part"), "{what}: {why}");
             if !starts {
                 let why = world.assemble_without(&[]).map(|_| ()).expect_err("no log").to_string();
@@ -237,15 +244,15 @@ fn a_copy_of_a_member_from_before_the_session_is_left_out() {
                 continue;
             }
             let array = world.start();
-            let found = world.read(&array, 0, 128 << 10).expect("the others have it");
+            let found = world.read(&array, 0, 128 << 10).expect("the other members have the data");
             assert!(found == pattern(0, 128 << 10, 9), "{what}: what was flushed");
             // With or without the bitmap, it returns with the missed writes.
             let back = Rc::clone(&world.disks[1]) as Rc<dyn Disk>;
             if world.run(&array, array.readd(Rc::clone(&back), "back")).is_err() {
-                world.run(&array, array.add(back, "back")).expect("as a new one");
+                world.run(&array, array.add(back, "back")).expect("as a new member");
             }
             world.until(&array, world::whole);
-            world.run(&array, array.fail(MemberId(0))).expect("one may go");
+            world.run(&array, array.fail(MemberId(0))).expect("the level tolerates one loss");
             let found = world.read(&array, 0, 128 << 10).expect("degraded");
             assert!(found == pattern(0, 128 << 10, 9), "{what}: it was brought up to date");
         }
@@ -263,8 +270,8 @@ fn a_member_left_one_event_behind_by_a_power_loss_is_valid() {
             world.create(&new);
             world.host.bounds.clean_delay = Duration::from_secs(3600);
             let all = world.start();
-            world.write(&all, 0, &pattern(0, 128 << 10, 1)).expect("all take it");
-            world.run(&all, all.stop()).expect("in order");
+            world.write(&all, 0, &pattern(0, 128 << 10, 1)).expect("all members accept the write");
+            world.run(&all, all.stop()).expect("operations succeed");
             let place = world::map_at(&world.disks[0], new.version).superblock.start;
             let hang = |disks: &[Rc<FaultyDisk>]| {
                 disks.iter().for_each(|disk| disk.break_with(Fault::HungAt(place)));
@@ -286,9 +293,9 @@ fn a_member_left_one_event_behind_by_a_power_loss_is_valid() {
                 world.crash(array);
             }
             let assembly = world.assemble(0..count, &Options::default());
-            let array = Array::start(assembly.expect("nobody has missed anything"), &world.host);
+            let array = Array::start(assembly.expect("no member missed a write"), &world.host);
             world.until(&array, world::whole);
-            let found = world.read(&array, 64 << 10, 64 << 10).expect("healthy");
+            let found = world.read(&array, 64 << 10, 64 << 10).expect("the array is healthy");
             assert!(found == pattern(0, 128 << 10, 1)[64 << 10..], "{what}");
         }
     }

@@ -39,10 +39,10 @@ fn of_three(world: &World, new: NewArray) -> Array {
     let clock = Rc::clone(&world.clock) as Rc<dyn Clock>;
     let create = create(&new, world.candidates(0..3), &clock, &world::random);
     world.wait(create).expect("the array is created");
-    let assembly = world.assemble(0..3, &Options::default()).expect("all are there");
+    let assembly = world.assemble(0..3, &Options::default()).expect("all members are present");
     let array = Array::start(assembly, &world.host);
     let spare = Rc::clone(&world.disks[3]) as Rc<dyn Disk>;
-    world.run(&array, array.add(spare, "spare")).expect("it fits");
+    world.run(&array, array.add(spare, "spare")).expect("the value fits");
     array
 }
 
@@ -60,13 +60,13 @@ fn the_next_copy_of_a_slot_does_not_take_it_by_the_word_of_the_last_one() {
         let world = world(level, members, 2);
         let array = world.start();
         let content = pattern(0, 256 << 10, 1);
-        world.write(&array, 0, &content).expect("healthy");
+        world.write(&array, 0, &content).expect("the array is healthy");
         world.flush(&array);
         world.sleep(&array, Duration::from_secs(20));
 
         array.set_speed(1, 1);
         let (first, second) = (MemberId(members as u32), MemberId(members as u32 + 1));
-        world.run(&array, array.replace(Slot::new(0), first)).expect("a spare");
+        world.run(&array, array.replace(Slot::new(0), first)).expect("a spare exists");
         world.disks[members].break_with(Fault::HungAt(SUPERBLOCK));
         world.sleep(&array, Duration::from_millis(1));
         array.set_speed(u64::MAX, u64::MAX);
@@ -75,12 +75,12 @@ fn the_next_copy_of_a_slot_does_not_take_it_by_the_word_of_the_last_one() {
         world.until(&array, |status| status.slots[0].replacement.is_none());
         // The commit is being repeated.
         world.disks[1].break_with(Fault::HungAt(SUPERBLOCK));
-        world.run(&array, array.replace(Slot::new(0), second)).expect("a spare");
+        world.run(&array, array.replace(Slot::new(0), second)).expect("a spare exists");
         world.until(&array, |status| status.job.is_none());
         let slots = array.status().slots;
         assert_eq!(slots[1].state, SlotState::Missing, "{level}");
         assert_eq!(slots[0].member.as_ref().map(|member| member.id), Some(second), "{level}");
-        let found = world.read(&array, 0, content.len()).expect("one is lost");
+        let found = world.read(&array, 0, content.len()).expect("one member is lost");
         assert!(found == content, "{level}: nothing was copied");
     }
 }
@@ -95,12 +95,12 @@ fn writes_to_a_copy_alone_are_not_lost_when_its_source_returns() {
         let new = NewArray::new("tank", Layout::default_for(level, 3), chunk);
         let array = of_three(&world, new);
         let content = pattern(0, 512 << 10, 1);
-        world.write(&array, 0, &content).expect("healthy");
+        world.write(&array, 0, &content).expect("the array is healthy");
         world.flush(&array);
         world.sleep(&array, Duration::from_secs(20));
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
         array.set_speed(1, 1);
-        world.run(&array, array.replace(Slot::new(0), MemberId(3))).expect("a spare");
+        world.run(&array, array.replace(Slot::new(0), MemberId(3))).expect("a spare exists");
         world.sleep(&array, Duration::from_millis(1));
         array.set_speed(u64::MAX, u64::MAX);
         world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
@@ -122,10 +122,10 @@ fn writes_to_a_copy_alone_are_not_lost_when_its_source_returns() {
         world.cut(array);
 
         let array = world.start();
-        let found = world.read(&array, 0, content.len()).expect("all are there");
+        let found = world.read(&array, 0, content.len()).expect("all members are present");
         assert!(found == newer, "{level}: it was flushed");
         world.until(&array, whole);
-        let found = world.read(&array, 0, content.len()).expect("all are there");
+        let found = world.read(&array, 0, content.len()).expect("all members are present");
         assert!(found == newer, "{level}: it was flushed");
     }
 }
@@ -138,12 +138,12 @@ fn a_suspect_copy_is_recorded_before_its_source_is_read() {
         let world = World::new(4, 8 << 20);
         let new = NewArray::new("tank", Layout::default_for(Level::Raid5, 3), 16 << 10);
         let array = of_three(&world, NewArray { consistency: Some(consistency), ..new });
-        world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("healthy");
+        world.write(&array, 0, &pattern(0, 512 << 10, 1)).expect("the array is healthy");
         world.flush(&array);
         world.sleep(&array, Duration::from_secs(20));
         world.disks.iter().for_each(|disk| disk.volatile.set(true));
         array.set_speed(1, 1);
-        world.run(&array, array.replace(Slot::new(0), MemberId(3))).expect("a spare");
+        world.run(&array, array.replace(Slot::new(0), MemberId(3))).expect("a spare exists");
         world.sleep(&array, Duration::from_millis(1));
         let copy = Rc::clone(&world.disks[3]);
         copy.break_with(Fault::HungAt(world.data_offset()));
@@ -157,7 +157,7 @@ fn a_suspect_copy_is_recorded_before_its_source_is_read() {
         world.cut(array);
 
         let array = world.start();
-        let found = world.read(&array, 0, 4096).expect("all are there");
+        let found = world.read(&array, 0, 4096).expect("all members are present");
         world.cut(array);
         let options = Options { degraded: true, ..Options::default() };
         let Ok(assembly) = world.assemble(1..4, &options) else { continue };

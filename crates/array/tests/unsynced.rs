@@ -39,7 +39,7 @@ fn unsynced_parity_is_no_redundancy_and_no_member_may_be_failed() {
         let world = world(level, members);
         let array = world.start();
         array.set_speed(1 << 20, 1 << 20);
-        world.write(&array, 0, &[1; 4096]).expect("usable at once");
+        world.write(&array, 0, &[1; 4096]).expect("the array is usable at once");
         let status = array.status();
         assert!(status.unsynced_bytes > 0);
         if level == Level::Raid1 {
@@ -48,19 +48,20 @@ fn unsynced_parity_is_no_redundancy_and_no_member_may_be_failed() {
             continue;
         }
         assert_eq!(status.redundancy_left, 0, "{level}");
-        let refused = world.run(&array, array.fail(MemberId(1))).expect_err("it would lose data");
+        let refused =
+            world.run(&array, array.fail(MemberId(1))).expect_err("the operation would lose data");
         assert!(refused.to_string().contains("not in sync yet"), "{refused}");
         world.until(&array, synced);
         assert_eq!(array.status().redundancy_left, left, "{level}");
-        world.run(&array, array.fail(MemberId(1))).expect("now one may go");
+        world.run(&array, array.fail(MemberId(1))).expect("the level tolerates one loss again");
 
         // An unrequested loss is accepted at any time, and written blocks have their parity.
         let world = self::world(level, members);
         let array = world.start();
         array.set_speed(1, 1);
         let bytes = pattern(4 << 20, 1 << 18, 9);
-        world.write(&array, 4 << 20, &bytes).expect("usable at once");
-        world.run(&array, array.lose(MemberId(1))).expect("its bytes are gone");
+        world.write(&array, 4 << 20, &bytes).expect("the array is usable at once");
+        world.run(&array, array.lose(MemberId(1))).expect("the bytes are lost");
         assert_eq!(world.read(&array, 4 << 20, 1 << 18).expect("from parity"), bytes);
     }
 }
@@ -84,7 +85,7 @@ fn an_array_that_was_never_started_or_stopped_in_the_middle_of_its_first_sync_is
     assert_note(|note| matches!(note, Note::Unsynced { cause: Cause::New, .. }));
     let array = world.start();
     array.set_speed(1, 1);
-    world.write(&array, 4 << 20, &[1; 512]).expect("usable at once");
+    world.write(&array, 4 << 20, &[1; 512]).expect("the array is usable at once");
     drop(array);
     assert_note(|note| matches!(note, Note::Unsynced { cause: Cause::Crash, .. }));
 
@@ -101,7 +102,7 @@ fn an_array_that_was_never_started_or_stopped_in_the_middle_of_its_first_sync_is
 
     let array = world.start();
     let before = array.limits().bytes - array.status().unsynced_bytes;
-    assert!(before > 0, "it goes on where it was");
+    assert!(before > 0, "it continues at its last position");
     world.until(&array, synced);
     world.run(&array, array.stop()).expect("clean");
     assert!(assemble(0..3).expect("in sync now").recovered.unsynced.is_empty());
@@ -116,7 +117,8 @@ fn an_array_without_parity_promises_nothing() {
     let array = world.start();
     let status = array.status();
     assert_eq!((status.redundancy_left, status.parity), (0, false));
-    let refused = world.run(&array, array.fail(MemberId(1))).expect_err("it would lose data");
+    let refused =
+        world.run(&array, array.fail(MemberId(1))).expect_err("the operation would lose data");
     assert!(refused.to_string().contains("without parity"), "{refused}");
 }
 
@@ -143,7 +145,7 @@ fn suspect_data_of_a_lost_member_is_an_error_and_no_garbage() {
         let array = world.start();
         let mut bytes = pattern(0, array.limits().bytes as usize, 3);
         for (index, part) in bytes.chunks(1 << 19).enumerate() {
-            world.write(&array, (index as u64) << 19, part).expect("healthy");
+            world.write(&array, (index as u64) << 19, part).expect("the array is healthy");
         }
         // The process dies; in some rows parity is wrong.
         drop(array);
@@ -163,28 +165,30 @@ fn suspect_data_of_a_lost_member_is_an_error_and_no_garbage() {
         for index in 0..3 {
             let at = (64 * stripe + index * CHUNK) as usize;
             bytes[at..at + CHUNK as usize].fill(0x42);
-            world.write(&array, at as u64, &bytes[at..at + CHUNK as usize]).expect("whole");
+            world
+                .write(&array, at as u64, &bytes[at..at + CHUNK as usize])
+                .expect("the write succeeds");
         }
         world.disks[1].break_with(Fault::Gone);
         let lost = errors(&world, &array, &bytes);
         assert!(lost > 20, "{level}: {lost}");
         let assert_note =
             array.log().since(0).into_iter().any(|event| event.text.contains("in sync"));
-        assert!(assert_note, "{level}: it is told");
+        assert!(assert_note, "{level}: the event is logged");
         let read = world.read(&array, 64 * stripe, 3 * CHUNK as usize);
         assert!(read.expect("written since").iter().all(|&byte| byte == 0x42));
         // A write to other blocks of a row leaves the lost block as it was: unverified.
         for index in 0..geometry.stripe_bytes() / CHUNK {
             let at = (70 * stripe + index * CHUNK) as usize;
             let done = world.write(&array, at as u64, &[0x43; 512]);
-            done.expect("there is room for it");
+            done.expect("there is space for it");
             bytes[at..at + 512].fill(0x43);
         }
         errors(&world, &array, &bytes);
         // Neither a rebuild nor a restart verifies it.
         array.set_speed(0, u64::MAX);
         let spare = world::FaultyDisk::new(MEMBER_BYTES);
-        world.run(&array, array.add(spare.clone(), "spare")).expect("large enough");
+        world.run(&array, array.add(spare.clone(), "spare")).expect("the disk is large enough");
         let whole = |status: &array::Status| status.redundancy_left > 0 && status.job.is_none();
         world.until(&array, whole);
         assert!(errors(&world, &array, &bytes) > 20, "{level}");
@@ -208,7 +212,10 @@ fn a_crash_after_an_unfinished_sync_forgets_the_checkpoint() {
 
     let array = world.start();
     array.set_speed(1, 1);
-    assert!(array.limits().bytes > array.status().unsynced_bytes, "it goes on where it was");
+    assert!(
+        array.limits().bytes > array.status().unsynced_bytes,
+        "it continues at its last position"
+    );
     world.write(&array, 0, &[1; 512]).expect("below the checkpoint");
     drop(array);
     let assembly = world.assemble(0..4, &Options::default()).expect("complete");
@@ -227,7 +234,9 @@ fn copies_that_a_crash_left_different_are_made_alike_before_they_are_read() {
         let chunk = if level == Level::Raid1 { 0 } else { CHUNK };
         world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
         let array = world.start();
-        world.write(&array, AT + 16384, &[1; 4096]).expect("healthy; and awake");
+        world
+            .write(&array, AT + 16384, &[1; 4096])
+            .expect("the array is healthy and the shard awake");
         // The other members miss it before the crash.
         world.disks[1..].iter().for_each(|disk| disk.break_with(Fault::HungWrites));
         let write = array.submit(Op::write(AT, world.pool.copy_of(&[7; 8192]).freeze()));
@@ -240,7 +249,7 @@ fn copies_that_a_crash_left_different_are_made_alike_before_they_are_read() {
         array.set_speed(1, 1);
         let before = world.read(&array, AT, 8192).expect("there are copies");
         world.disks[0].break_with(Fault::Gone);
-        let after = world.read(&array, AT, 8192).expect("the others");
+        let after = world.read(&array, AT, 8192).expect("the other members");
         assert!(before == after, "{level}: {} then {}", before[0], after[0]);
     }
 }
@@ -254,7 +263,7 @@ fn copies_are_made_alike_though_a_member_is_missing() {
         // On RAID 10 slots 0 and 1 hold the copies of the first chunk.
         let present = if level == Level::Raid1 { vec![0, 2] } else { vec![0, 1, 3] };
         let options = Options { degraded: true, ..Options::default() };
-        let assembly = world.assemble(present, &options).expect("one copy is enough");
+        let assembly = world.assemble(present, &options).expect("one copy suffices");
         let array = Array::start(assembly, &world.host);
         let before = world.read(&array, 0, 16 << 10).expect("there is a copy");
         world.until(&array, synced);
@@ -279,11 +288,11 @@ fn a_resync_that_restores_a_syndrome_compares_the_other_one() {
         let holders: Vec<usize> = (0..5).map(|index| holder(&array, index)).collect();
         world.disks[holders[unreadable]].break_with(Fault::Unreadable { offset, len: 4096 });
         world.until(&array, synced);
-        let data = world.read(&array, 0, 4096).expect("whole");
+        let data = world.read(&array, 0, 4096).expect("the read succeeds");
         assert!(holders[other] != holders[0]);
         world.disks[holders[0]].break_with(Fault::Gone);
         world.disks[holders[unreadable]].break_with(Fault::Gone);
-        let found = world.read(&array, 0, 4096).expect("two may go");
+        let found = world.read(&array, 0, 4096).expect("the level tolerates two losses");
         assert!(found == data, "what syndrome {other} says");
     }
 }
@@ -317,7 +326,7 @@ fn data_read_once_stays_while_the_array_is_read_only() {
         let new = NewArray { zeroed: true, checksums, ..NewArray::new("tank", Layout::Raid1, 0) };
         world.create(&new);
         let array = world.start();
-        world.write(&array, 0, &pattern(0, 64 << 10, 1)).expect("healthy");
+        world.write(&array, 0, &pattern(0, 64 << 10, 1)).expect("the array is healthy");
         world.flush(&array);
         let offset = world.data_offset();
         world.disks[1].break_with(Fault::HungFrom(offset));
@@ -325,11 +334,11 @@ fn data_read_once_stays_while_the_array_is_read_only() {
         assert!(world.disks[1].is_holding() > 0);
         world.crash(array);
         let options = Options { read_only: true, ..Options::default() };
-        let assembly = world.assemble(0..2, &options).expect("both are there");
+        let assembly = world.assemble(0..2, &options).expect("both are present");
         let array = Array::start(assembly, &world.host);
-        let first = world.read(&array, 8192, 4096).expect("both can be read");
+        let first = world.read(&array, 8192, 4096).expect("both are readable");
         world.disks[0].break_with(Fault::Unreadable { offset, len: 4096 });
-        let all = world.read(&array, 0, 64 << 10).expect("one can be read everywhere");
+        let all = world.read(&array, 0, 64 << 10).expect("one block is readable on every member");
         assert!(all[8192..12288] == first, "it was read otherwise before");
     }
 }

@@ -37,12 +37,12 @@ impl Wide {
         let consistency = Some(policy);
         let new = NewArray { zeroed: true, consistency, ..NewArray::new("wide", layout, CHUNK) };
         match journal {
-            true => world.create_journaled(&new).expect("it is created"),
+            true => world.create_journaled(&new).expect("the array is created"),
             false => world.create(&new),
         }
         let array = world.start();
         let stripe = array.geometry().stripe_bytes();
-        world.write(&array, 0, &pattern(0, stripe as usize, 1)).expect("healthy");
+        world.write(&array, 0, &pattern(0, stripe as usize, 1)).expect("the array is healthy");
         world.flush(&array);
         Wide { world, array, what, stripe }
     }
@@ -122,12 +122,14 @@ fn a_write_to_a_last_slot_without_a_member_survives_a_crash() {
             let missing = wide.holder(last);
             wide.world.disks[missing].break_with(Fault::Gone);
             let at = last * CHUNK;
-            wide.world.write(&wide.array, at, &pattern(at, 4096, 3)).expect("one may be missing");
+            wide.world
+                .write(&wide.array, at, &pattern(at, 4096, 3))
+                .expect("the array starts with one missing member");
             wide.world.flush(&wide.array);
             let (world, what) = (wide.world, wide.what);
             world.crash(wide.array);
             let array = world.start_without(&[missing]);
-            let found = world.read(&array, at, 4096).expect("it was flushed");
+            let found = world.read(&array, at, 4096).expect("the data was flushed");
             assert!(found == pattern(at, 4096, 3), "{what}");
         }
     }

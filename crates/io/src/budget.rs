@@ -146,14 +146,14 @@ mod tests {
     #[test]
     fn waits_in_order_of_arrival() {
         let budget = Budget::new(10);
-        let first = complete(budget.take(8)).expect("there is room");
+        let first = complete(budget.take(8)).expect("the future completes");
         let mut big = budget.take(5);
         let mut small = budget.take(1);
         assert!(poll_once(&mut big).is_none());
         assert!(poll_once(&mut small).is_none(), "the small one does not overtake");
         drop(first);
-        let big = poll_once(&mut big).expect("room now");
-        let small = poll_once(&mut small).expect("room for both");
+        let big = poll_once(&mut big).expect("there is space now");
+        let small = poll_once(&mut small).expect("there is space for both");
         assert_eq!(budget.used(), 6);
         drop((big, small));
         assert_eq!(budget.used(), 0);
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn more_than_the_limit_goes_alone() {
         let budget = Budget::new(10);
-        let one = complete(budget.take(1)).expect("there is room");
+        let one = complete(budget.take(1)).expect("the future completes");
         let mut huge = budget.take(100);
         assert!(poll_once(&mut huge).is_none());
         drop(one);

@@ -421,7 +421,7 @@ mod tests {
         let mut right = left.split_off(40);
         left.fill(1);
         right.fill(2);
-        let whole = left.join(right).expect("they lie side by side");
+        let whole = left.join(right).expect("the ranges are adjacent");
         assert_eq!((whole[39], whole[40], whole.len()), (1, 2, 100));
         let other = pool.take(10);
         assert!(whole.join(other).is_err());

@@ -180,7 +180,7 @@ impl<T> Completion<T> {
                     return None;
                 }
                 let State::Done(value) = std::mem::replace(&mut entry.state, State::Free) else {
-                    unreachable!("looked at just above");
+                    unreachable!("checked above");
                 };
                 borrowed.release(ticket.slot);
                 drop(borrowed);

@@ -133,7 +133,7 @@ impl<'a> Subject<'a> {
         buf.fill(0xa5);
         match self.must(Op::read(offset, buf)).await {
             Work::Read(bufs) => bufs[0].to_vec(),
-            other => panic!("a read came back as {other:?}"),
+            other => panic!("a read completed as {other:?}"),
         }
     }
 
@@ -209,7 +209,7 @@ impl<'a> Subject<'a> {
         self.must(Op::new(offset, Work::Write(source))).await;
         self.expect(offset, bytes, "a list is written in order").await;
         let Work::Read(filled) = self.must(Op::new(offset, Work::Read(target))).await else {
-            panic!("a read came back as something else");
+            panic!("a read completed with another kind of work");
         };
         let found: Vec<u8> = filled.iter().flat_map(|buf| buf.iter().copied()).collect();
         assert!(found == bytes, "a list is filled in order");
@@ -399,7 +399,7 @@ impl<'a> Subject<'a> {
         let old = vec![Extent { len: 1, kind: ExtentKind::Data }];
         match self.must(Op::new(offset, Work::Extents { len, found: old })).await {
             Work::Extents { found, .. } => found,
-            other => panic!("extents came back as {other:?}"),
+            other => panic!("extents completed as {other:?}"),
         }
     }
 

@@ -281,7 +281,7 @@ impl Done {
     /// If this was not a read with one buffer.
     pub fn into_buf(self) -> Buf {
         match self.work {
-            Work::Read(mut bufs) if bufs.len() == 1 => bufs.pop().expect("one is there"),
+            Work::Read(mut bufs) if bufs.len() == 1 => bufs.pop().expect("one buffer"),
             other => panic!("not a read with one buffer: {other:?}"),
         }
     }

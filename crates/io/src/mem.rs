@@ -137,7 +137,7 @@ mod tests {
     use crate::{ErrorKind, Pool};
 
     fn run(disk: &MemDisk, op: Op) -> Done {
-        complete(disk.submit(op)).expect("a disk in memory answers at once")
+        complete(disk.submit(op)).expect("a memory disk completes at once")
     }
 
     #[test]
@@ -164,7 +164,7 @@ mod tests {
         let (disk, pool) = (MemDisk::new(1 << 16), Pool::new(1 << 20));
         run(&disk, Op::write(8192, pool.take(4096).freeze())).result.expect("in range");
         let status = run(&disk, Op::new(0, Work::Extents { len: 1 << 16, found: Vec::new() }));
-        let Work::Extents { found, .. } = status.work else { panic!("another kind of work") };
+        let Work::Extents { found, .. } = status.work else { panic!("unexpected kind of work") };
         let kinds: Vec<_> = found.iter().map(|extent| (extent.len, extent.kind)).collect();
         let hole = ExtentKind::Hole;
         assert_eq!(kinds, [(8192, hole), (4096, ExtentKind::Data), (53248, hole)]);

@@ -52,15 +52,16 @@ mod tests {
     #[test]
     fn a_part_is_the_bytes_that_it_names_and_no_others() {
         let (whole, pool) = (Rc::new(MemDisk::new(1 << 20)), Pool::new(1 << 20));
-        let part = Part::new(Rc::clone(&whole) as _, 65_536..131_072).expect("it lies on the disk");
+        let part =
+            Part::new(Rc::clone(&whole) as _, 65_536..131_072).expect("the range lies on the disk");
         assert_eq!(part.limits().bytes, 65_536);
-        let run = |op| complete(part.submit(op)).expect("memory answers at once");
+        let run = |op| complete(part.submit(op)).expect("a memory disk completes at once");
         run(Op::write(512, pool.copy_of(&[7; 1024]).freeze())).result.expect("in range");
         let mut found = [0; 1024];
         whole.peek(65_536 + 512, &mut found);
         assert_eq!(found, [7; 1024]);
         assert_eq!(&run(Op::read(512, pool.take(1024))).into_buf()[..], &found[..]);
-        run(Op::flush()).result.expect("it has no place");
+        run(Op::flush()).result.expect("the member has no slot");
         let beyond = run(Op::read(65_536 - 512, pool.take(1024)));
         assert_eq!(
             beyond.result.expect_err("that is another partition").kind(),

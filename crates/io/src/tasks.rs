@@ -258,7 +258,7 @@ mod tests {
         }
         assert_eq!(complete(set.run()), None);
         assert_eq!(*log.borrow(), ["a", "b"]);
-        assert_eq!(complete(set.run()), None, "nobody was woken");
+        assert_eq!(complete(set.run()), None, "no task was woken");
         assert_eq!(log.borrow().len(), 2);
         signal.raise();
         assert_eq!(complete(set.run()), Some(()));

@@ -327,7 +327,7 @@ pub fn plan_write(
         }
         Err(lost) => return Err(lost),
     };
-    let recover = recover.expect("something kept is not readable, so something is lost");
+    let recover = recover.expect("a kept block is unreadable, so a block is lost");
     let read = roles.data.intersection(state.readable).union(from);
     assert!(read.is_subset(state.readable) && write.is_subset(state.writable));
     plan(Method::Recover(recover), read)

@@ -11,11 +11,12 @@ const CHUNK: u64 = 64 << 10;
 
 fn geometry(layout: Layout, chunks: &[u64]) -> Geometry {
     let members = chunks.iter().map(|chunks| chunks * CHUNK).collect();
-    Geometry::new(Shape { layout, chunk_bytes: CHUNK, members }).expect("as md has it")
+    Geometry::new(Shape { layout, chunk_bytes: CHUNK, members }).expect("md's format allows it")
 }
 
 fn parse(level: &str, layout: &str) -> Layout {
-    Layout::parse(level.parse().expect("as md has it"), layout).expect("as md has it")
+    Layout::parse(level.parse().expect("md's format allows it"), layout)
+        .expect("md's format allows it")
 }
 
 // --- Parity: one stripe as a list of roles, by md's level and layout numbers --------------------
@@ -57,7 +58,7 @@ fn roles(level: i32, layout: u32, n: u64, s: u64) -> Vec<StripeRole> {
             (6, 2 | 3) => (p + 2 + d) % n,
             (6, 10) => (p + 1 + d) % n,
             (6, 18 | 19) => (p + 1 + d) % (n - 1),
-            _ => roles.iter().position(Option::is_none).expect("as md has it") as u64,
+            _ => roles.iter().position(Option::is_none).expect("md's format allows it") as u64,
         };
         assert_eq!(roles[slot as usize], None);
         roles[slot as usize] = Some(StripeRole::Data(d as usize));
@@ -68,7 +69,7 @@ fn roles(level: i32, layout: u32, n: u64, s: u64) -> Vec<StripeRole> {
 /// The exponent of g for each data index of a RAID 6 stripe.
 fn exponents(layout: u32, roles: &[StripeRole]) -> Vec<u8> {
     let n = roles.len();
-    let q = roles.iter().position(|role| *role == StripeRole::Q).expect("as md has it");
+    let q = roles.iter().position(|role| *role == StripeRole::Q).expect("md's format allows it");
     let mut exponents = vec![0; n - 2];
     let (mut slot, mut count) = if matches!(layout, 8..=10) { (0, 0) } else { ((q + 1) % n, 0) };
     for _ in 0..n {
@@ -90,7 +91,7 @@ fn parity_is_where_md_has_it() {
                 let map = geometry(layout, &vec![stripes; n]);
                 for s in 0..stripes {
                     let stripe = map.stripe(Stripe(s));
-                    let md = level.md_number().expect("as md has it");
+                    let md = level.md_number().expect("md's format allows it");
                     let expected = roles(md, layout.to_md(), n as u64, s);
                     for (slot, role) in expected.iter().enumerate() {
                         let slot = Slot::new(slot);
@@ -98,7 +99,7 @@ fn parity_is_where_md_has_it() {
                         let holds = match *role {
                             StripeRole::Data(index) => stripe.data(index),
                             StripeRole::P => stripe.p(),
-                            StripeRole::Q => stripe.q().expect("as md has it"),
+                            StripeRole::Q => stripe.q().expect("md's format allows it"),
                         };
                         assert_eq!(holds, slot);
                     }
@@ -211,7 +212,7 @@ fn raid0(members: &[u64], original: bool) -> Vec<Vec<(u64, u64)>> {
     while members.iter().any(|chunks| *chunks > zone_start) {
         let in_zone = |slot: &usize| members[*slot] > zone_start;
         let list: Vec<usize> = (0..members.len()).filter(in_zone).collect();
-        let zone_end = list.iter().map(|slot| members[*slot]).min().expect("as md has it");
+        let zone_end = list.iter().map(|slot| members[*slot]).min().expect("md's format allows it");
         for off in 0..(zone_end - zone_start) * list.len() as u64 {
             let turn = if original { table.len() as u64 } else { off };
             let slot = list[(turn % list.len() as u64) as usize];
@@ -266,14 +267,14 @@ fn linear_follows_the_slots() {
     let linear = |chunk_bytes| {
         Geometry::new(Shape { layout: Layout::Linear, chunk_bytes, members: members.clone() })
     };
-    assert_eq!(linear(0).expect("as md has it").capacity(), 9_728 + 4_608);
-    assert_eq!(linear(4096).expect("as md has it").capacity(), 8_192 + 4_096);
+    assert_eq!(linear(0).expect("md's format allows it").capacity(), 9_728 + 4_608);
+    assert_eq!(linear(4096).expect("md's format allows it").capacity(), 8_192 + 4_096);
 }
 
 #[test]
 fn raid1_is_the_same_everywhere() {
     let shape = Shape { layout: Layout::Raid1, chunk_bytes: 0, members: vec![70_000; 128] };
-    let map = Geometry::new(shape).expect("as md has it");
+    let map = Geometry::new(shape).expect("md's format allows it");
     assert_eq!(map.capacity(), 69_632);
     let places = map.places(12_345);
     assert_eq!(places.len, 69_632 - 12_345);
@@ -299,7 +300,7 @@ fn drawing(map: &Geometry) -> Vec<String> {
         }
     };
     let line = |line| all.iter().map(|slot| cell(slot, line)).collect::<Vec<_>>().join(" ");
-    (0..lines.expect("as md has it")).map(line).collect()
+    (0..lines.expect("md's format allows it")).map(line).collect()
 }
 
 fn assert_drawn(level: &str, layout: &str, members: &[u64], lines: &[&str]) {
@@ -399,7 +400,7 @@ fn drawn_raid0() {
 fn drawn_raid35() {
     let shape =
         Shape { layout: Layout::Raid35 { order: 2 }, chunk_bytes: 1024, members: vec![2048; 5] };
-    let map = Geometry::new(shape).expect("as md has it");
+    let map = Geometry::new(shape).expect("md's format allows it");
     assert_eq!((map.stripe_bytes(), map.stripes(), map.capacity()), (4096, 2, 8192));
     assert_eq!(drawing(&map), ["0 1 2 3 P", "4 5 6 7 P"]);
 }
@@ -460,7 +461,7 @@ fn names_people_use() {
         ("6", "left"),
         ("0", ""),
     ] {
-        let level = level.parse().expect("as md has it");
+        let level = level.parse().expect("md's format allows it");
         assert_eq!(Layout::parse(level, name), Err(LayoutError::UnknownName { level }), "{name}");
     }
     assert_eq!(Layout::default_for(Level::Raid35, 9), Layout::Raid35 { order: 3 });

@@ -52,7 +52,7 @@ fn devices() {
         let written = Superblock { roles: roles.clone(), ..superblock() };
         let bytes = written.print();
         assert!(bytes.len() <= 4096, "{devices} devices");
-        let read = Superblock::parse(&bytes, 8).expect("it was written so");
+        let read = Superblock::parse(&bytes, 8).expect("the data was written like this");
         assert_eq!(read.roles, roles, "{devices} devices");
         assert!(Superblock::role_table(devices).is_some_and(|table| table.len() >= devices));
     }
@@ -62,7 +62,7 @@ fn devices() {
     let mut bytes = Superblock { roles: vec![Role::Spare; MAX_DEVICES], ..superblock() }.print();
     bytes[220..224].copy_from_slice(&(MAX_DEVICES as u32 + 1).to_le_bytes());
     bytes.resize(FIXED_BYTES + 2 * (MAX_DEVICES + 1), 0);
-    let why = Superblock::parse(&bytes, 8).expect_err("one too many").to_string();
+    let why = Superblock::parse(&bytes, 8).expect_err("one loss too many").to_string();
     assert!(why.contains("max_dev"), "{why}");
 }
 
@@ -71,10 +71,10 @@ fn devices() {
 fn events() {
     for events in [EVENTS_MOST - 1, EVENTS_MOST] {
         let bytes = Superblock { events, ..superblock() }.print();
-        assert_eq!(Superblock::parse(&bytes, 8).expect("it counts").events, events);
+        assert_eq!(Superblock::parse(&bytes, 8).expect("the member counts").events, events);
     }
     let bytes = Superblock { events: EVENTS_MOST + 1, ..superblock() }.print();
-    let why = Superblock::parse(&bytes, 8).expect_err("one too many").to_string();
+    let why = Superblock::parse(&bytes, 8).expect_err("one loss too many").to_string();
     assert!(why.contains("events"), "{why}");
 }
 
@@ -82,7 +82,7 @@ fn events() {
 fn names() {
     let most = layout::md::NAME_BYTES;
     for bytes in [most - 1, most] {
-        let name = Name::new(&"n".repeat(bytes)).expect("it fits");
+        let name = Name::new(&"n".repeat(bytes)).expect("the value fits");
         assert_eq!(name.as_bytes().len(), bytes);
         let bytes = Superblock { set_name: name, ..superblock() }.print();
         assert_eq!(Superblock::parse(&bytes, 8).expect("ours").set_name, name);
@@ -99,8 +99,8 @@ fn bad_blocks() {
         list
     };
     for count in [most - 1, most] {
-        let bytes = of(count).print(0, 8).expect("it fits");
-        let found = BadBlocks::parse(&bytes, 0).expect("it was written so");
+        let bytes = of(count).print(0, 8).expect("the value fits");
+        let found = BadBlocks::parse(&bytes, 0).expect("the data was written like this");
         assert_eq!((found.blocks, found.refused.len()), (of(count), 0), "{count} entries");
     }
     let full = LogFull { needed: most as usize + 1, room: most as usize };
@@ -113,7 +113,7 @@ fn bad_ranges() {
     let most = bad::MOST_RANGES as u64;
     let of = |count: u64| (0..count).map(|at| at * 8192..at * 8192 + 4096);
     for count in [most - 1, most] {
-        let (bytes, list) = bad::print(of(count), crc32c).expect("it fits");
+        let (bytes, list) = bad::print(of(count), crc32c).expect("the value fits");
         assert!(bytes.len() as u64 <= bad::LIST_BYTES);
         assert_eq!(bad::parse(&bytes, list, crc32c), Some(of(count).collect()));
     }

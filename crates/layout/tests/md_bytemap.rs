@@ -40,12 +40,13 @@ fn superblock(map: &ByteMap, features: Features) -> Superblock {
         device: Device { uuid: Uuid([2; 16]), ..Device::default() },
         events: 1,
         resync_offset: CLEAN,
-        roles: Superblock::role_table(4).expect("4 fit"),
+        roles: Superblock::role_table(4).expect("four entries fit"),
         ..Superblock::default()
     };
     superblock.roles[..4].copy_from_slice(&[0, 1, 2, 3].map(Role::Slot));
     map.describe(&mut superblock);
-    Superblock::parse(&superblock.print(), superblock.super_offset).expect("a map of ours is valid")
+    Superblock::parse(&superblock.print(), superblock.super_offset)
+        .expect("a byte map of ours is valid")
 }
 
 fn ranges(map: &ByteMap) -> Vec<Range<u64>> {
@@ -77,7 +78,7 @@ fn a_new_member_has_everything_and_nothing_overlaps() {
     for map in maps() {
         assert_disjoint(&map);
         assert!(map.bitmap.is_some() && map.bad_blocks.is_some() && map.ppl.is_some());
-        let parts = map.private_parts().expect("room for all parts");
+        let parts = map.private_parts().expect("there is space for all parts");
         let private = map.private.clone().expect("a private area");
         assert_eq!(parts.log.start, private.start + private::HEADERS_BYTES);
         assert_eq!(parts.checksums.end, private.end);
@@ -163,7 +164,7 @@ fn a_member_without_room_for_a_chunk_is_refused_with_the_required_size() {
 
 /// A member that mdadm 4.2 made: 1 TiB, RAID 1, bitmap at +8, bad-block log at +264.
 fn foreign() -> Superblock {
-    let map = ByteMap::for_new_member(TIB, 0, Version::V1_2).expect("room");
+    let map = ByteMap::for_new_member(TIB, 0, Version::V1_2).expect("there is space");
     let mut found = superblock(&map, Features::BITMAP);
     found.data_offset = 264_192;
     found.data_size = TIB / 512 - 264_192;

@@ -46,7 +46,7 @@ impl Sparse {
 fn every_signature_is_found_alone_where_it_lies() {
     let device_bytes = (300 << 30) + 512 * 77;
     for line in PROBES.iter().filter(|line| line.check == Check::None) {
-        let start = line.place.offset(device_bytes).expect("300 GiB are enough");
+        let start = line.place.offset(device_bytes).expect("300 GiB suffice");
         for offset in [start, start + 1024 * line.more] {
             let device = Sparse::new(device_bytes, &[(offset, line.bytes)]);
             let expected = Signature { name: line.name, offset, length: line.bytes.len() as u64 };
@@ -59,7 +59,7 @@ fn every_signature_is_found_alone_where_it_lies() {
 fn a_wiped_signature_is_gone() {
     let device_bytes = 300 << 30;
     for line in PROBES.iter().filter(|line| line.check == Check::None) {
-        let start = line.place.offset(device_bytes).expect("300 GiB are enough");
+        let start = line.place.offset(device_bytes).expect("300 GiB suffice");
         let mut device = Sparse::new(device_bytes, &[(start, line.bytes)]);
         for signature in device.probe() {
             let wipe = signature.wipe();
@@ -121,7 +121,7 @@ impl Image {
     }
 
     fn probe(&self) -> Vec<Signature> {
-        let file = File::open(&self.0).expect("it was made above");
+        let file = File::open(&self.0).expect("created above");
         let read = |offset, length| {
             let mut bytes = vec![0; length];
             file.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
@@ -150,7 +150,7 @@ fn run(program: &str, package: &str, arguments: &[&str], image: &Path, input: &s
         ErrorKind::NotFound => panic!("{program} is missing: install the package {package}"),
         _ => panic!("{program}: {error}"),
     });
-    let mut stdin = process.stdin.take().expect("it is piped");
+    let mut stdin = process.stdin.take().expect("the input is piped");
     stdin.write_all(input.as_bytes()).expect("the program reads its input");
     drop(stdin);
     let output = process.wait_with_output().expect("the program ends");

@@ -54,7 +54,7 @@ impl Member {
     }
 
     fn write(&self, bytes: &[u8], offset: u64) {
-        self.file.write_all_at(bytes, offset).expect("the file takes the bytes");
+        self.file.write_all_at(bytes, offset).expect("the file accepts the bytes");
     }
 }
 
@@ -92,7 +92,7 @@ fn new_map(version: Version) -> ByteMap {
 }
 
 fn superblock(level: &Level, map: &ByteMap) -> Superblock {
-    let mut roles = Superblock::role_table(5).expect("5 fit");
+    let mut roles = Superblock::role_table(5).expect("five entries fit");
     roles[..4].copy_from_slice(&[Role::Slot(0), Role::Slot(1), Role::Slot(2), Role::Slot(3)]);
     let redundant = level.number > 0;
     let size = map.data_bytes() / SECTOR / u64::from(CHUNK_SECTORS) * u64::from(CHUNK_SECTORS);
@@ -138,7 +138,7 @@ fn write_with(superblock: &Superblock, bad: &BadBlocks, name: &str) -> Member {
         start.checked_add_signed(distance).expect("within the member")
     };
     member.write(&superblock.print(), start);
-    let log = bad.print(superblock.bblog.shift, superblock.bblog.sectors).expect("it fits");
+    let log = bad.print(superblock.bblog.shift, superblock.bblog.sectors).expect("the value fits");
     member.write(&log, place(superblock.bblog.offset));
     if superblock.features.contains(Features::BITMAP) {
         let bitmap = Bitmap::new(superblock.set_uuid, superblock.size, BITMAP_CHUNK);

@@ -189,15 +189,15 @@ fn mdadm_reads_the_same() {
     let order = ByteOrder::Little;
     let file = File::create(&path).expect("the temporary directory is writable");
     file.set_len(MEMBER_BYTES).expect("a sparse file");
-    let offset = position(MEMBER_BYTES).expect("large enough");
-    file.write_all_at(&bytes(&words(order), order), offset).expect("the file takes it");
+    let offset = position(MEMBER_BYTES).expect("the disk is large enough");
+    file.write_all_at(&bytes(&words(order), order), offset).expect("the file accepts the write");
     let output = Command::new("mdadm")
         .arg("--examine")
         .arg(&path)
         .env("TZ", "UTC")
         .env("PATH", "/usr/sbin:/sbin:/usr/bin:/bin")
         .output();
-    fs::remove_file(&path).expect("it was made above");
+    fs::remove_file(&path).expect("created above");
     let output = output.expect("mdadm runs (install the package mdadm)");
     let text = String::from_utf8_lossy(&output.stdout);
     for line in [

@@ -12,7 +12,7 @@ const FOUND_AT: u64 = 8;
 
 /// Every field has a value of its own, so that two that were mixed up would be noticed.
 fn sample() -> Superblock {
-    let mut roles = Superblock::role_table(5).expect("5 fit");
+    let mut roles = Superblock::role_table(5).expect("five entries fit");
     roles[..5].copy_from_slice(&[
         Role::Slot(0),
         Role::Slot(1),

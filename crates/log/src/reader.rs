@@ -259,7 +259,7 @@ fn judge(
     geometry: &Geometry,
 ) -> Verdict {
     let device = logs.iter().any(|zone| zone.log.of.is_none());
-    let (_, _, entry) = both.p.or(both.q).expect("a row comes from a record");
+    let (_, _, entry) = both.p.or(both.q).expect("a row comes from a log record");
     let record = &entry.record;
     let copies = match () {
         () if !record.paired && !record.zeros => Copies::One,
@@ -310,7 +310,7 @@ fn add_torn_rows(
     covered: &mut BTreeMap<u64, RangeSet>,
     mut torn_rows: Option<&mut Vec<TornRow>>,
 ) {
-    let (log, at, entry) = both.p.or(both.q).expect("a row comes from a record");
+    let (log, at, entry) = both.p.or(both.q).expect("a row comes from a log record");
     let record = entry.record;
     for stripe in record.stripe..record.stripe + u64::from(record.stripes) {
         let known = covered.entry(stripe).or_default();

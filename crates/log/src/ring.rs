@@ -195,7 +195,7 @@ impl Ring {
 
     /// A member failed to write the last placed batch: no row in it will be written.
     pub fn abandon(&mut self, sequence: u64) {
-        let batch = self.batch(sequence).expect("it was placed last");
+        let batch = self.batch(sequence).expect("the item was placed last");
         (batch.users, batch.durable, batch.retired) = (0, true, true);
     }
 
@@ -225,7 +225,7 @@ impl Ring {
     /// This checksum write has succeeded.
     pub fn checksums_written(&mut self, number: u64) {
         let flushes = self.flushes;
-        assert!(number < self.writings, "checksums are written that were not begun");
+        assert!(number < self.writings, "an end of a checksum write that was not started");
         for batch in &mut self.live {
             if batch.checksummed.is_none()
                 && batch.rows_written.is_some_and(|(_, rows_written)| rows_written <= number)
@@ -246,7 +246,7 @@ impl Ring {
     /// A flush has succeeded: batches that had landed before it began are durable.
     pub fn flushed(&mut self, number: u64) {
         let checksums = self.checksums && !broken(Broken::LogRecycledUnsummed);
-        assert!(number < self.flushes, "a flush ends that was not begun");
+        assert!(number < self.flushes, "an end of a flush that was not started");
         for batch in &mut self.live {
             batch.durable |=
                 batch.rows_written.is_some_and(|(rows_written, _)| rows_written <= number);
@@ -277,7 +277,7 @@ impl Ring {
         let done = |batch: &Live, sequence: u64| batch.retired && sequence <= self.durable;
         let mut sequence = self.next - self.live.len() as u64;
         while self.live.front().is_some_and(|batch| done(batch, sequence)) {
-            let batch = self.live.pop_front().expect("looked at just now");
+            let batch = self.live.pop_front().expect("an entry was just checked");
             match broken(Broken::LogRecycledUnrecorded) {
                 true => self.used -= batch.bytes,
                 false => self.retired += batch.bytes,

@@ -115,7 +115,7 @@ impl Round {
     /// A unit that joined this round leaves without handing over records.
     pub fn leave(&mut self, number: u64) {
         if !self.is_late(number) {
-            assert!(self.joined > 0, "a unit leaves a round that it has not joined");
+            assert!(self.joined > 0, "a unit leaves a round without joining it");
             self.joined -= 1;
             if self.joined + self.gathered == 0 {
                 self.used.fill(0);
@@ -130,7 +130,7 @@ impl Round {
 
     /// A unit that joined and is not late hands over its records.
     pub fn hand_over(&mut self) {
-        assert!(self.joined > 0, "a unit hands over to a round that it has not joined");
+        assert!(self.joined > 0, "a unit passes to a round without joining it");
         self.joined -= 1;
         self.gathered += 1;
     }
@@ -194,7 +194,7 @@ impl Round {
 
     /// A flush has succeeded: rows that had landed before it began are durable.
     pub fn flushed(&mut self, number: u64) {
-        assert!(number < self.flushes, "a flush ends that was not begun");
+        assert!(number < self.flushes, "an end of a flush that was not started");
         if matches!(self.phase, Phase::Landed(rows_written) if rows_written <= number) {
             self.next();
         }
@@ -273,7 +273,7 @@ mod tests {
         assert_eq!(round.join(of(3, 0)), None);
         assert!(round.join(of(4, 128 * KIB)).is_some());
         assert_eq!(round.join(of(2, KIB).chain(of(4, KIB))), None);
-        assert!(round.join(of(2, 128 * KIB)).is_some(), "what did not join took nothing");
+        assert!(round.join(of(2, 128 * KIB)).is_some(), "a member that did not join took nothing");
     }
 
     #[test]

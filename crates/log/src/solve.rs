@@ -160,7 +160,8 @@ impl Puzzle<'_> {
     /// The bytes of a data index in this block, recovered or held.
     fn have<'f>(&'f self, index: usize, found: &'f [Vec<u8>]) -> &'f [u8] {
         let own = self.held.data[index].as_ref();
-        let at = || self.lost.iter().position(|&lost| lost == index).expect("it is lost or held");
+        let at =
+            || self.lost.iter().position(|&lost| lost == index).expect("the block is lost or held");
         &own.unwrap_or_else(|| &found[at()])[self.block.clone()]
     }
 

@@ -94,7 +94,7 @@ impl Disk for TestDisk {
             let error = io::Error::new(ErrorKind::Gone, "test disk");
             return Completion::ready(Done::failed(op.work, error));
         }
-        let done = complete(self.mem.submit(op)).expect("memory answers at once");
+        let done = complete(self.mem.submit(op)).expect("a memory disk completes at once");
         if !self.holds.get() {
             return Completion::ready(done);
         }
@@ -162,7 +162,7 @@ impl Rig {
         let mut rig = Rig::new(count);
         let mut new = new_array(level, count);
         edit(&mut new);
-        rig.create(&new).expect("it fits");
+        rig.create(&new).expect("the value fits");
         rig
     }
 
@@ -173,14 +173,16 @@ impl Rig {
     pub(crate) fn create(&mut self, new: &NewArray) -> Result<Facts> {
         self.version = new.version;
         let members = (0..self.disks.len()).map(|index| self.candidate(index)).collect();
-        complete(create(new, members, &(Rc::new(Still) as _), &random)).expect("nothing waits")
+        complete(create(new, members, &(Rc::new(Still) as _), &random))
+            .expect("the future completes")
     }
 
     /// Assembles from some of the disks.
     pub(crate) fn assemble(&self, which: &[usize], options: &Options) -> Result<Assembly> {
         let candidates = which.iter().map(|&index| self.candidate(index)).collect();
         let random: Random = Rc::new(random);
-        complete(assemble(candidates, options, Rc::new(Still), random)).expect("nothing waits")
+        complete(assemble(candidates, options, Rc::new(Still), random))
+            .expect("the array assembles")
     }
 
     /// Assembles from all disks, without accepting any risk.
@@ -190,7 +192,7 @@ impl Rig {
     }
 
     fn position(&self, index: usize) -> u64 {
-        position(self.version, self.disks[index].limits().bytes).expect("large enough")
+        position(self.version, self.disks[index].limits().bytes).expect("the disk is large enough")
     }
 
     /// The superblock on a disk.
@@ -198,7 +200,7 @@ impl Rig {
         let at = self.position(index);
         let mut bytes = vec![0; 4096];
         self.disks[index].mem.peek(at, &mut bytes);
-        Superblock::parse(&bytes, at / 512).expect("one was written")
+        Superblock::parse(&bytes, at / 512).expect("one superblock was written")
     }
 
     /// The superblock on a disk cannot be written; or can.

@@ -20,8 +20,8 @@ fn main() {
     let wanted: Vec<String> =
         std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let chosen = |name: &str| wanted.is_empty() || wanted.iter().any(|want| name.contains(want));
-    if let Some(&cpu) = threads::allowed().expect("a thread runs somewhere").last() {
-        threads::pin(cpu).expect("it may run where it may");
+    if let Some(&cpu) = threads::allowed().expect("a thread runs on a core").last() {
+        threads::pin(cpu).expect("the process may run on its allowed cores");
     }
     let tmpfs = PathBuf::from("/dev/shm");
     let disk = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
@@ -79,7 +79,7 @@ fn reads(name: &str, path: &std::path::Path, direct: Direct, config: Config, dep
     let pool = Pool::new(64 << 20);
     for at in (0..FILE_BYTES).step_by(1 << 20) {
         let done = executor.block_on(disk.submit(Op::write(at, pool.take(1 << 20).freeze())));
-        done.result.expect("there is room");
+        done.result.expect("there is space");
     }
     executor.block_on(disk.submit(Op::flush())).result.expect("a flush");
     let count = if depth == 1 && !name.contains("direct") {
@@ -120,7 +120,7 @@ fn reads(name: &str, path: &std::path::Path, direct: Direct, config: Config, dep
         count
     });
     drop(disk);
-    std::fs::remove_file(path).expect("it was made above");
+    std::fs::remove_file(path).expect("created above");
 }
 
 /// 4 KiB there, 16 bytes back, between two tasks of one thread.
@@ -152,7 +152,7 @@ fn ping_pong_between_cores(name: &str, config: Config) {
     let (theirs, ours) = std::os::unix::net::UnixStream::pair().expect("a pair");
     let config_there = config.clone();
     let echo = std::thread::spawn(move || {
-        threads::pin(0).expect("it may run where it may");
+        threads::pin(0).expect("the process may run on its allowed cores");
         let executor = Executor::new(config_there).expect("an executor");
         let socket = Socket::from_fd(theirs.into(), &executor.spawner()).expect("a socket");
         executor.block_on(async {
@@ -192,7 +192,7 @@ async fn receive(stream: &impl Stream, into: &mut [u8]) -> bool {
 
 async fn send(stream: &impl Stream, bytes: &[u8]) {
     let count = poll_fn(|cx| stream.poll_write(cx, &[IoSlice::new(bytes)])).await;
-    assert_eq!(count.expect("the other end is there"), bytes.len());
+    assert_eq!(count.expect("the other end is connected"), bytes.len());
 }
 
 /// Two tasks of one thread that wake each other.

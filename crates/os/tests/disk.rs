@@ -38,7 +38,7 @@ fn kind(done: &Done) -> Option<ErrorKind> {
 
 /// Holders as in the error message.
 fn holders(result: Result<Rc<FileDisk>, OpenError>) -> String {
-    let error = result.err().expect("the disk is held by somebody else");
+    let error = result.err().expect("another process holds the disk");
     assert!(matches!(error.kind(), OpenErrorKind::Busy(_)), "{error}");
     error.to_string()
 }
@@ -137,7 +137,7 @@ fn a_full_file_system_is_reported_and_nothing_is_left_behind() {
     let on = executor(Engine::Auto);
     let path = mount.place().join("disk");
     let create = Options { create_bytes: Some(mib(8)), ..Options::default() };
-    let error = open(&path, create, &on).err().expect("there is no room");
+    let error = open(&path, create, &on).err().expect("there is no space");
     assert!(matches!(error.kind(), OpenErrorKind::NoSpace(bytes) if *bytes == mib(8)), "{error}");
     assert!(!path.exists());
     // A file with holes finds out when it writes.
@@ -219,7 +219,7 @@ fn a_cut_file_that_grew_back_is_noticed() {
                 assert!(disk.is_gone(), "{engine:?} {direct:?}");
                 let below = submit(&on, &disk, Op::read(0, pool.take(4096)));
                 let lost = ErrorKind::Medium { offset: 0, len: 4096 };
-                assert_eq!(kind(&below), Some(lost), "nobody knows where it was cut");
+                assert_eq!(kind(&below), Some(lost), "the place of the cut is unknown");
             }
         }
     }
@@ -303,7 +303,7 @@ fn a_file_that_threads_share_is_one_file_and_locked_until_the_last_lets_go() {
         other.join().unwrap();
         let disk = open(&path, Options::default(), &on).unwrap();
         let done = submit(&on, &disk, Op::read(65536, Pool::new(0).take(8192)));
-        let Work::Read(bufs) = done.work else { panic!("a read comes back as a read") };
+        let Work::Read(bufs) = done.work else { panic!("a read completes as a read") };
         assert!(bufs.iter().all(|buf| buf.iter().all(|&byte| byte == 7)));
     }
 }
@@ -322,7 +322,7 @@ fn a_cached_hole_is_dropped_by_a_write() {
     let extents = |disk: &FileDisk, offset: u64, len: u64| {
         let done = submit(&on, disk, Op::new(offset, Work::Extents { len, found: Vec::new() }));
         done.result.unwrap();
-        let Work::Extents { found, .. } = done.work else { panic!("another kind of work") };
+        let Work::Extents { found, .. } = done.work else { panic!("unexpected kind of work") };
         found
     };
     let mut state = 7_u64;

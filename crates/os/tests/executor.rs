@@ -171,7 +171,7 @@ fn sleepers_wake_in_the_order_of_their_times() {
             executor.spawn_local(async move {
                 let due = start + Duration::from_millis(millis);
                 clock.sleep_until(due).await;
-                assert!(clock.now() >= due, "nobody wakes too early");
+                assert!(clock.now() >= due, "no task wakes too early");
                 log.borrow_mut().push(millis);
             });
         }

@@ -121,7 +121,7 @@ fn a_stale_socket_is_replaced_and_a_living_one_is_not() {
     // Its owner died without cleaning up.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let living = Listener::bind(&address, &spawner).unwrap();
-    let error = Listener::bind(&address, &spawner).err().expect("somebody answers");
+    let error = Listener::bind(&address, &spawner).err().expect("a server already listens");
     assert_eq!(error.kind(), ErrorKind::AddrInUse);
     drop(living);
     assert!(!path.exists());
@@ -154,7 +154,8 @@ fn connecting_without_a_listener_is_an_error() {
         let listener = Listener::bind(&Address::Tcp("[::1]:0".parse().unwrap()), &spawner).unwrap();
         let address = listener.address().unwrap();
         drop(listener);
-        let error = on.block_on(Socket::connect(&address, &spawner)).err().expect("nobody");
+        let error =
+            on.block_on(Socket::connect(&address, &spawner)).err().expect("no server listens");
         assert_eq!(error.kind(), ErrorKind::ConnectionRefused);
     }
 }

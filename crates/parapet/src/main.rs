@@ -47,7 +47,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 const _: () = assert!(
     !io::broken::POSSIBLE || cfg!(debug_assertions),
-    "nobody is given an engine that can be broken: it is for `cargo xtask torture --broken`"
+    "releases must not contain mutants; they are for `cargo xtask torture --broken`"
 );
 
 fn main() -> ExitCode {

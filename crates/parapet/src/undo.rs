@@ -545,7 +545,7 @@ mod tests {
         target.written.push(table.clone());
         let array = format!("holes-{}", std::process::id());
         let kept = executor.block_on(keep("create", &array, &[target])).unwrap();
-        let folder = kept.folder.clone().expect("one block is worth a copy");
+        let folder = kept.folder.clone().expect("a single block is copied");
         let copied: Vec<_> =
             kept.pieces.iter().map(|p| (p.offset..p.end(), p.file.is_some())).collect();
         fs::remove_dir_all(folder).unwrap();
@@ -576,6 +576,6 @@ mod tests {
         assert_eq!(found[1], (middle - (64 << 10), (128 << 10) + 0x40));
         assert_eq!(found.len(), 3);
         let head = joined(1 << 30, &[], &[4096..8192, 8192..3 << 20]);
-        assert_eq!(head[0], (0, 3 << 20), "all that is written");
+        assert_eq!(head[0], (0, 3 << 20), "all written data");
     }
 }

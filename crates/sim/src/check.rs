@@ -137,7 +137,7 @@ pub fn at_rest(geometry: &Geometry, disks: &[Rc<SimDisk>], content: &[u8]) -> Ve
     }
     let mut products = Products::default();
     for (slot, member) in slots.iter().enumerate() {
-        let Some(member) = member else { return Err(format!("nobody holds slot {slot}")) };
+        let Some(member) = member else { return Err(format!("slot {slot} has no member")) };
         walk(geometry, member, Slot::new(slot), content, &mut products)?;
         let (assignment, bytes) = (Slot::new(slot), geometry.member_bytes(Slot::new(slot)));
         let is_used = |at| !matches!(geometry.owner(assignment, at), Owner::Unused { .. });

@@ -294,7 +294,7 @@ impl Director {
                 let len = (sectors * 512).min(bytes.saturating_sub(start));
                 disk.set_unreadable(start, len, stuck);
             }
-            _ => unreachable!("no harm to a disk"),
+            _ => unreachable!("not a fault of a disk"),
         }
     }
 

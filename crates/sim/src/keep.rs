@@ -229,7 +229,7 @@ mod tests {
             let each = whole.inner.as_ref().map_or(1, |inner| inner.members);
             for members in whole.outer.fewer() {
                 let keep = Keep { members: Some(members), ..Keep::default() };
-                let few = whole.clone().kept(keep).expect("it is said to be possible");
+                let few = whole.clone().kept(keep).expect("`is_possible` returned true");
                 let bytes = vec![1 << 20; members];
                 let shape = &few.outer;
                 let (layout, chunk_bytes) = (shape.layout, shape.chunk_bytes);
@@ -241,7 +241,7 @@ mod tests {
             }
             for inner in whole.inner.iter().flat_map(Shape::fewer) {
                 let keep = Keep { inner: Some(inner), ..Keep::default() };
-                let few = whole.clone().kept(keep).expect("it is said to be possible");
+                let few = whole.clone().kept(keep).expect("`is_possible` returned true");
                 let firsts = whole.data_bytes.chunks(each).flat_map(|array| &array[..inner]);
                 assert!(few.data_bytes.iter().eq(firsts), "seed {seed}: {inner}");
                 nested += 1;

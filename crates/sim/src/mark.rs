@@ -65,7 +65,7 @@ marks! {
     /// And the host died again before they were.
     SETTLE_CUT = "crash: again, while rows are made right from the log";
     /// The log said nothing that could be relied on.
-    LOG_UNUSABLE = "recovery: the log is not believed";
+    LOG_UNUSABLE = "recovery: the log is not trusted";
     /// I9.
     FOREIGN = "another engine ran the array after a crash";
     /// A log has gone round.

@@ -252,7 +252,7 @@ impl Node {
                 if self.sim_disks().is_empty() && why.contains("I/O error") {
                     self.corrupt_log();
                 }
-                assert!(!self.proven.get(), "{}: the log is not believed: {why}", self.name);
+                assert!(!self.proven.get(), "{}: the log is not trusted: {why}", self.name);
             }
             _ => {}
         }
@@ -301,7 +301,7 @@ impl Node {
     /// # Panics
     /// If none is running.
     pub fn array(&self) -> Array {
-        self.running().expect("an array is running")
+        self.running().expect("the array runs")
     }
 
     /// The running array, if there is one.
@@ -353,7 +353,7 @@ impl Node {
     /// # Errors
     /// As the engine says.
     pub async fn stop(&self) -> metadata::Result<()> {
-        let array = self.array.take().expect("an array is running");
+        let array = self.array.take().expect("the array runs");
         self.world.note(|| format!("{}: stopping", self.name));
         let result = array.stop().await;
         drop(array);

@@ -387,7 +387,7 @@ impl Oracle {
             }
             forget(candidates, oldest, flushed);
         }
-        assert!(sectors.is_empty(), "all that was asked for comes back");
+        assert!(sectors.is_empty(), "all requested data is returned");
         Ok(())
     }
 

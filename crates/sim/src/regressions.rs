@@ -18,7 +18,7 @@ mod tests {
     #[test]
     fn each_line_is_a_seed_and_its_cause() {
         for line in super::LIST.lines().filter(|line| !line.starts_with('#')) {
-            let (words, what) = line.split_once('#').expect("it says what it found");
+            let (words, what) = line.split_once('#').expect("the command reports its findings");
             assert!(
                 words.split_whitespace().next().is_some_and(|word| word.parse::<u64>().is_ok())
             );

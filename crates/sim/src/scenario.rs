@@ -239,7 +239,7 @@ pub async fn heal(stage: &Rc<Stage>, nodes: &[Rc<Node>], options: &Options) {
                 } else {
                     let disk = world.disk(build);
                     let name = disk.name.clone();
-                    node.add(disk, &name).await.expect("a new disk is taken as a spare");
+                    node.add(disk, &name).await.expect("a new disk becomes a spare");
                 }
             }
             world.pause(2000).await;
@@ -301,7 +301,7 @@ pub async fn converged(stage: &Rc<Stage>, nodes: &[Rc<Node>]) -> Vec<u8> {
             continue;
         }
         let asked = world.clock.unix_micros();
-        node.array().scrub(false).expect("a whole array can be scrubbed");
+        node.array().scrub(false).expect("a healthy array can be scrubbed");
         let scrub = loop {
             world.pause(2000).await;
             let last = node.status().last_scrub;
@@ -309,7 +309,7 @@ pub async fn converged(stage: &Rc<Stage>, nodes: &[Rc<Node>]) -> Vec<u8> {
                 break scrub;
             }
         };
-        assert!(scrub.complete, "{}: nobody stopped the scrub", node.name);
+        assert!(scrub.complete, "{}: the scrub was not stopped", node.name);
         let report = &scrub.report;
         assert!(
             report.findings.is_empty() && report.lost.is_empty(),
@@ -335,7 +335,9 @@ async fn read_all(stage: &Rc<Stage>, mut take: impl FnMut(&[u8])) {
         if let Err(error) = &done.result {
             panic!("reading all, {len} bytes at {at}: {}", chain(error));
         }
-        let Work::Read(bufs) = done.work else { panic!("a read came back as something else") };
+        let Work::Read(bufs) = done.work else {
+            panic!("a read completed with another kind of work")
+        };
         let checked = stage.oracle.borrow_mut().check(read, [&*bufs[0]]);
         if let Err(violation) = checked {
             panic!("reading all: {violation}");
@@ -350,7 +352,7 @@ pub async fn rest(stage: &Rc<Stage>, nodes: &[Rc<Node>], content: &[u8]) {
     let geometry = outer.geometry();
     let assigned = outer.assigned();
     if let Err(error) = outer.stop().await {
-        panic!("a whole array does not stop: {}", chain(&error));
+        panic!("a complete array does not stop: {}", chain(&error));
     }
     if nodes.len() == 1 {
         let disks: Vec<_> =
@@ -360,7 +362,7 @@ pub async fn rest(stage: &Rc<Stage>, nodes: &[Rc<Node>], content: &[u8]) {
         }
     }
     if let Err(error) = outer.assemble(Consent::Degraded).await {
-        panic!("a whole array is not assembled again: {}", chain(&error));
+        panic!("a complete array does not assemble again: {}", chain(&error));
     }
     let status = outer.status();
     assert!(outer.unwell().is_empty(), "assembled again, and not whole: {status:#?}");
@@ -368,7 +370,7 @@ pub async fn rest(stage: &Rc<Stage>, nodes: &[Rc<Node>], content: &[u8]) {
     let mut rest = content;
     let held_against = |part: &[u8]| {
         let (first, after) = rest.split_at(part.len());
-        assert!(part == first, "assembled again, it reads otherwise");
+        assert!(part == first, "reads differ after another assembly");
         rest = after;
     };
     read_all(stage, held_against).await;

@@ -177,7 +177,7 @@ impl Director {
     pub(crate) async fn find_and_repair(&self, node: &Rc<Node>, slot: Slot) {
         for repair in [true, false] {
             let Some(report) = self.scrubbed(node, repair).await else { return };
-            assert_eq!(report.guessed_bytes, 0, "{}: it can be told who is wrong", node.name);
+            assert_eq!(report.guessed_bytes, 0, "{}: the wrong member is identifiable", node.name);
             for finding in &report.findings {
                 assert!(repair, "{}: repaired, and still there: {finding:?}", node.name);
                 // A checksum that rotted names the block that it belongs to.
@@ -223,7 +223,7 @@ impl Director {
             _ => parts.range(Part::Private),
         };
         let Some(range) = range else { return };
-        node.stop().await.expect("a calm array stops");
+        node.stop().await.expect("an idle array stops");
         self.stage.oracle.borrow_mut().keep_all();
         if rot == Rot::Superblock {
             self.mark(mark::F8_SUPERBLOCK);

@@ -52,7 +52,7 @@ impl Director {
         let (mut ours, mut others) = (all.clone(), all.clone());
         ours.retain(|name, _| !theirs_named.contains(name));
         others.retain(|name, _| theirs_named.contains(name));
-        node.stop().await.expect("a calm array stops");
+        node.stop().await.expect("an idle array stops");
         self.stage.oracle.borrow_mut().keep_all();
         let sectors = node.last_geometry().map_or(1, |geometry| geometry.capacity() / 512);
         let sector = rng.below(sectors);
@@ -60,7 +60,7 @@ impl Director {
         *node.members.borrow_mut() = ours.clone();
         // A spare in a slot hides the split: its table does not list the others.
         node.members.borrow_mut().retain(|name, _| assigned.contains(name));
-        node.assemble(Consent::Degraded).await.expect("one half can go on");
+        node.assemble(Consent::Degraded).await.expect("one half stays in service");
         let chosen = node.assigned();
         let write = Request { kind: Kind::Write(1), sector, count: 1, fua: true, pause: 0 };
         self.stage.perform((97, 0), write).await;
@@ -68,15 +68,15 @@ impl Director {
         self.stage.oracle.borrow_mut().keep_all();
 
         *node.members.borrow_mut() = others;
-        node.assemble(Consent::Degraded).await.expect("the other half can go on");
+        node.assemble(Consent::Degraded).await.expect("the other half stays in service");
         let noise = self.stage.world.pool.copy_of(&[0xbb; 512]).freeze();
         let write = node.array().submit(Op::write(sector * 512, noise).with_fua()).await;
-        write.result.expect("the other half takes writes");
+        write.result.expect("the other half accepts writes");
         node.stop().await.expect("a half stops");
 
         *node.members.borrow_mut() = all;
         let refused = node.assemble(Consent::Degraded).await.err();
-        let refused = refused.expect("two histories are not one array");
+        let refused = refused.expect("diverged members do not form an array");
         self.note(|| format!("    {refused}"));
         self.mark(mark::DIVERGED);
         // Members excluded before the split may contradict this half, if no present member saw

@@ -328,7 +328,9 @@ impl Stage {
             return Outcome::Died;
         };
         self.end(name, &request, &done.result);
-        let Work::Read(bufs) = done.work else { panic!("a read came back as something else") };
+        let Work::Read(bufs) = done.work else {
+            panic!("a read completed with another kind of work")
+        };
         let back: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         assert_eq!(back, len, "{request}: all buffers come back");
         if let Err(error) = done.result {
@@ -371,7 +373,7 @@ impl Stage {
         let work = match request.kind {
             Kind::Write(bufs) => {
                 let (oracle, write) =
-                    (self.oracle.borrow(), write.expect("a write puts a pattern"));
+                    (self.oracle.borrow(), write.expect("a write stores a pattern"));
                 let mut sector = request.sector;
                 let each = shares(request.count, bufs).map(|sectors| {
                     let mut buf = self.world.pool.take((sectors * SECTOR) as usize);
@@ -463,7 +465,9 @@ impl Stage {
             self.check_error(&request, &error);
             return Outcome::Answered;
         }
-        let Work::Extents { found, .. } = done.work else { panic!("extents came back otherwise") };
+        let Work::Extents { found, .. } = done.work else {
+            panic!("extents completed with another kind of work")
+        };
         let reported: u64 = found.iter().map(|extent| extent.len).sum();
         assert!(reported > 0 && reported <= len, "{request}: {reported} bytes were told of");
         let kinds = found.iter().flat_map(|extent| {

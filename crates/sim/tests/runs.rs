@@ -58,6 +58,6 @@ fn a_simulated_disk_is_a_disk() {
         let build = Build { limits, fill: Fill::Noise(seed), latency_us: 20 };
         let disk: Rc<SimDisk> = world.disk(build);
         let check = async move { io::contract::check(disk, &Pool::new(1 << 20)).await };
-        world.run(check).expect("no hang");
+        world.run(check).expect("the request completes");
     }
 }

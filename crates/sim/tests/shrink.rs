@@ -17,7 +17,8 @@ const WAYS: [(&str, usize); 4] = [
 /// The simulator's output with these arguments, and whether it failed.
 fn sim(way: &str, words: &[&str]) -> (String, bool) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sim"));
-    let output = command.args(words).env("PARAPET_BROKEN", way).output().expect("it is started");
+    let output =
+        command.args(words).env("PARAPET_BROKEN", way).output().expect("the simulator starts");
     (String::from_utf8_lossy(&output.stdout).into_owned(), !output.status.success())
 }
 

@@ -268,7 +268,7 @@ fn overlapping_writes_land_in_order_of_arrival() {
                 play.stage.oracle.borrow().fill_again(last, 11, &mut expected);
                 let buf = play.world.pool.take(24 << 10);
                 let done = play.node().array().submit(Op::read(11 * 512, buf)).await;
-                assert!(done.into_buf()[..] == expected[..], "the last that came is what is there");
+                assert!(done.into_buf()[..] == expected[..], "the last write wins");
             },
         );
     }
@@ -283,7 +283,7 @@ fn a_read_error_is_repaired_in_place() {
         disk.set_unreadable(start + (16 << 10), 24 << 10, false);
         play.read(0, play.capacity()).await;
         assert!(disk.unreadable() < 48, "data is rewritten when it is read");
-        play.node().array().scrub(true).expect("nothing else is under way");
+        play.node().array().scrub(true).expect("the scrub starts");
         play.until("repaired", || disk.unreadable() == 0).await;
         assert_eq!(play.state(3), SlotState::InSync, "and not failed for it");
         let repaired = |play: &Play| {
@@ -298,7 +298,11 @@ fn the_source_of_a_replacement_dies_half_way() {
     play(raid5, |play| async move {
         play.fill().await;
         let spare = play.spare().await;
-        play.node().array().replace(Slot::new(1), spare).await.expect("a whole slot and a spare");
+        play.node()
+            .array()
+            .replace(Slot::new(1), spare)
+            .await
+            .expect("a spare, and a slot in sync");
         let copying =
             |play: &Play| matches!(play.state(1), SlotState::Replacing { below } if below > 0);
         play.until("copying", || copying(&play)).await;
@@ -431,7 +435,13 @@ fn a_member_at_a_hundred_times_the_latency_does_not_stall_readers() {
             let level = play.node().geometry().layout();
             println!("{level:?}: healthy p99 {} us, one slow {}", p99(&healthy), p99(&slow));
             assert!(p99(&slow) <= 2 * p99(&healthy), "{} and {}", p99(&slow), p99(&healthy));
-            assert!(play.node().status().slots[1].member.as_ref().expect("it stays").slow);
+            assert!(
+                play.node().status().slots[1]
+                    .member
+                    .as_ref()
+                    .expect("the member stays in service")
+                    .slow
+            );
             play.write(0, 64 << 10).await;
             assert_eq!(play.state(1), SlotState::InSync);
         });
@@ -461,7 +471,7 @@ fn a_member_put_back_to_before_the_session_is_left_out() {
             play.perform(Kind::Flush, 0, SECTOR).await;
             play.node().kill(false);
             disk.poke(0, &old);
-            play.node().assemble(Consent::Degraded).await.expect("the others are enough");
+            play.node().assemble(Consent::Degraded).await.expect("the other members suffice");
             assert_eq!(play.state(1), SlotState::Missing, "it has missed the session");
             play.read(0, play.capacity()).await;
         });

@@ -115,7 +115,7 @@ impl Table {
             assert_eq!(entry.is_known(), generation != 0 || checksum == 0);
             assert!(
                 entry.is_known() || !entry.fits(checksum, checksum),
-                "nobody knows, and it fits"
+                "an unknown entry matches"
             );
             known |= entry.is_known();
         }

@@ -106,7 +106,7 @@ fn journal_headers() -> Vec<Vec<u8>> {
                 device_uuid: Uuid([2; 16]),
                 set_name: Name::new("host:tank").expect("short enough"),
                 session,
-                log: journal::log_of(8 << 20).expect("large enough"),
+                log: journal::log_of(8 << 20).expect("the disk is large enough"),
                 zone_bytes: session << 12,
                 zones: session as u32,
             };

@@ -109,7 +109,7 @@ fn tear(stage: &Stage<'_>, names: &[&'static str]) -> Result<Torn> {
         let checksum_at = room.start + unit as u64 + 536 + 24 * index as u64 + 20;
         return Ok(Torn { lost: names[lost.index()], log: name, checksum_at });
     }
-    Err(Failure::new("no log tells of a row that is written in part"))
+    Err(Failure::new("no log records a partly written row"))
 }
 
 /// The partial parity of an entry.

@@ -95,7 +95,8 @@ impl Keeper {
                 return Err(Error::new(ErrorKind::DataLost, what));
             }
             for (slot, id) in now.assigned().filter(|&(slot, _)| slots.contains(slot)) {
-                let member = self.home.member(id).expect("who is seated was introduced");
+                let member =
+                    self.home.member(id).expect("an assigned member is known to this shard");
                 match self.metadata.unflushable(id) {
                     Some(error) => desk.failures.push(Failure { member, slot, error }),
                     None => desk.batch.add(&member, slot, 0, io::Work::Flush, 0),

@@ -192,7 +192,7 @@ impl Keeper {
         let walk = self.walk(task, &ranges, assignments).await;
         let finished = walk == Walk::Finished;
         self.finish_job(task, finished, assignments).await;
-        let job = self.jobs.job.borrow_mut().take().expect("set above, taken here only");
+        let job = self.jobs.job.borrow_mut().take().expect("set above and only taken here");
         if matches!(kind, JobKind::Check | JobKind::Repair) {
             *self.jobs.last_scrub.borrow_mut() = Some(ScrubResult {
                 repair: kind == JobKind::Repair,

@@ -293,7 +293,7 @@ impl Keeper {
         };
         let is_logged = |index: usize| torn_row.logged.iter().any(|&(logged, _)| logged == index);
         for (index, at, bytes) in beside.iter().filter(|(index, ..)| !is_logged(*index)) {
-            let data = held.data[*index].as_mut().expect("solving leaves none out");
+            let data = held.data[*index].as_mut().expect("`solve` covers every block");
             data[*at..at + bytes.len()].copy_from_slice(bytes);
         }
         let (p, q) = self.parity_of(&map, torn_row, &held);
@@ -426,7 +426,7 @@ impl Keeper {
         let whole = held.data.iter().flatten().all(|bytes| bytes.len() == len);
         assert!(whole, "parity of blocks of different lengths");
         let source = |index: usize, at: usize| {
-            let bytes = held.data[index].as_deref().expect("solving leaves none out");
+            let bytes = held.data[index].as_deref().expect("`solve` covers every block");
             &bytes[at..]
         };
         let with_q = map.q().is_some().then_some(&mut q[..]);

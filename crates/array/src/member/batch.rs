@@ -440,7 +440,7 @@ impl MemberOp {
     /// Counts one operation less in flight.
     fn end_load(&self) {
         let busy = self.member.busy.get();
-        assert!(busy > 0, "an operation ends that was not sent");
+        assert!(busy > 0, "an end of an operation that was not sent");
         self.member.busy.set(busy - 1);
     }
 

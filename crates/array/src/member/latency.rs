@@ -450,7 +450,7 @@ mod tests {
         assess_all(&latencies, true);
         feed(&latencies[2], 11, 10_000);
         (0..4).for_each(|_| assess_all(&latencies, true));
-        assert!(!latencies[2].is_slow(), "it may be chance yet");
+        assert!(!latencies[2].is_slow(), "too few bad answers");
         latencies.iter().for_each(|latency_stats| feed(latency_stats, 64, 100));
         feed(&latencies[2], 100, 10_000);
         (0..9).for_each(|_| assess_all(&latencies, true));
@@ -541,7 +541,7 @@ mod tests {
         assess_all(&latencies, false);
         assert_eq!(latencies[0].hedge_after(4096), u64::MAX);
         feed(&latencies[0], 100, 1_000_000);
-        assert!(!latencies[0].is_slow(), "slower than whom?");
+        assert!(!latencies[0].is_slow(), "no peer to compare with");
         assess_all(&latencies, true);
         assert_eq!(latencies[0].hedge_after(4096), nanos(FLOOR), "the others answer at once");
         stall(&latencies, &[0]);

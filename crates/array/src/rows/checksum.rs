@@ -457,7 +457,7 @@ impl RowOp<'_> {
             let runs = group.chunk_by(|page, next| page.goes_out_with(next));
             for run in runs.filter(|run| run[0].dirty.get()) {
                 let bytes = run.iter().map(|page| {
-                    assert!(page.ready.get(), "a page is written that was never read");
+                    assert!(page.ready.get(), "a write of a page that was never read");
                     page.dirty.set(false);
                     checksums.dirty.set(checksums.dirty.get() - 1);
                     self.engine.pool.copy_of(&page.bytes.borrow()).freeze()

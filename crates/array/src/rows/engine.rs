@@ -228,7 +228,7 @@ impl<'a> RowOp<'a> {
     /// # Panics
     /// If the unit has not entered.
     pub(crate) fn guard(&self) -> &'a Inside<'a> {
-        self.inside.expect("steps that change members run inside the gate")
+        self.inside.expect("steps that change members run inside the barrier")
     }
 
     /// Reports members that failed, and parks until the membership has changed.

@@ -93,7 +93,7 @@ impl<'a> Waiting<'a> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let Waiting { log, short } = self;
-        assert!(log.waiting.get() > 0, "one waits for log space no longer who never did");
+        assert!(log.waiting.get() > 0, "a wait for log space ends without a start");
         log.waiting.set(log.waiting.get() - 1);
         log.short.set(log.short.get() - u32::from(*short));
     }

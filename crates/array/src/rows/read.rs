@@ -114,7 +114,7 @@ impl RowOp<'_> {
             let member = view.member(slot).expect("a readable slot has a member");
             let mut at = at;
             for tag in first..self.work.parts.len() {
-                let buf = self.work.parts[tag].take().expect("cut just now");
+                let buf = self.work.parts[tag].take().expect("just split off");
                 let len = buf.len() as u64;
                 self.work.batch.read(member, slot, at, buf, tag as u32, self.opts.op_bytes);
                 at += len;
@@ -502,7 +502,7 @@ impl Engine {
         let len = work.row.len() as usize;
         let two = matches!(erasure, Erasure::FromPq(..));
         let (mut x, mut y) = (self.pool.take(len), self.pool.take(if two { len } else { 0 }));
-        let have = |slot| work.have(pieces, slot).expect("the plan reads all that is left");
+        let have = |slot| work.have(pieces, slot).expect("the plan reads all remaining blocks");
         self.setup.clock.charge(io::Cost::Parity, (len * work.map.data_count()) as u64);
         if !broken(Broken::DegradedReadsNothing) {
             compute::recover(self.setup.kernel, &work.map, erasure, have, &mut x, &mut y);
@@ -554,7 +554,7 @@ pub(crate) fn split_parts(
         take_part(parts, &mut from, &mut rest, len);
         let mut at = 0;
         for (tag, part) in parts.iter_mut().enumerate().skip(first) {
-            let buf = part.take().expect("cut just now");
+            let buf = part.take().expect("just split off");
             let len = buf.len() as u64;
             each(tag as u32, number, at, buf);
             at += len;

@@ -520,7 +520,7 @@ impl Engine {
                 let first = erasure.lost().iter().next() == Some(slot);
                 return if first { &x[at..] } else { &y[at..] };
             }
-            &work.have(pieces, slot).expect("the plan reads what is kept")[at..]
+            &work.have(pieces, slot).expect("the plan reads the kept blocks")[at..]
         };
         self.setup.clock.charge(io::Cost::Parity, (len * map.data_count()) as u64);
         compute::encode(kernel, map, len, source, p.as_deref_mut(), q.as_deref_mut());

@@ -294,7 +294,7 @@ impl RowOp<'_> {
         }
         for (slot, map) in maps.iter_mut().enumerate().filter(|(_, map)| map.is_used()) {
             let slot = Slot::new(slot);
-            let member = view.member(slot).expect("what is readable has a member");
+            let member = view.member(slot).expect("a readable slot has a member");
             while map.known < map.end {
                 let ask = Work::Extents { len: map.end - map.known, found: Vec::new() };
                 op.work.batch.add(member, slot, map.known, ask, 0);

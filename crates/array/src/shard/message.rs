@@ -303,8 +303,8 @@ mod tests {
     fn messages_are_delivered_in_order_and_in_batches() {
         let mailboxes = io::mailbox::local(2);
         let mut mailboxes = mailboxes.into_iter().map(|m| Rc::new(m) as Rc<dyn Mailbox<Message>>);
-        let here = Post::new(mailboxes.next().expect("there are two"), 2);
-        let there = Post::new(mailboxes.next().expect("there are two"), 2);
+        let here = Post::new(mailboxes.next().expect("two mailboxes exist"), 2);
+        let there = Post::new(mailboxes.next().expect("two mailboxes exist"), 2);
         for ticket in 0..3 {
             here.to_shard(1, ToShard::Marked { ticket, granted: true });
         }

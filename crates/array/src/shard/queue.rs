@@ -115,7 +115,7 @@ impl Queue {
         let mut at = 0;
         while at < self.units.len().min(MERGE_WINDOW) && unit.offset + unit.len < border {
             if self.continues(&unit, at, border) {
-                let next = self.units.remove(at).expect("looked at just now");
+                let next = self.units.remove(at).expect("the index was just checked");
                 if unit.merged.capacity() == 0 {
                     unit.merged = self.lists.pop().unwrap_or_default();
                 }
@@ -295,7 +295,7 @@ mod tests {
         let mut each = unit.take_apart();
         each.push(unit);
         for (unit, expected) in each.iter().zip([(2, 24, 32), (1, 16, 8), (0, 0, 16)]) {
-            let Action::Write(bytes) = &unit.action else { unreachable!("it was one") };
+            let Action::Write(bytes) = &unit.action else { unreachable!("the unit was a write") };
             let bytes: u64 = bytes.iter().map(|buf| buf.len() as u64).sum();
             assert_eq!((unit.from.request, unit.offset, unit.len), expected);
             assert!(bytes == unit.len && unit.merged.is_empty());
@@ -343,7 +343,7 @@ mod tests {
         assert_eq!(queue.open(), 1);
         assert_eq!(take(&mut queue, true), Some((2032, 8)), "nothing has come");
         put(&mut queue, 2040, 4);
-        assert_eq!(take(&mut queue, true), Some((2040, 4)), "nor is it waited for again");
+        assert_eq!(take(&mut queue, true), Some((2040, 4)), "no second wait");
     }
 
     #[test]
@@ -380,11 +380,11 @@ mod tests {
         for number in 0..8 {
             let at = u64::from(number) * stripe;
             queue.push(write(&pool, number, at, half));
-            let unit = queue.pop(stripe).expect("it is not closed");
+            let unit = queue.pop(stripe).expect("the queue is open");
             assert!(queue.may_go_on(&unit, stripe, true), "{number}");
             queue.hold(unit);
             queue.push(write(&pool, number, at + half, half));
-            let unit = queue.pop(stripe).expect("what was waited for has come");
+            let unit = queue.pop(stripe).expect("the awaited write has arrived");
             assert_eq!((unit.offset, unit.len), (at, stripe));
             assert!(!queue.may_go_on(&unit, stripe, true));
             queue.taken(&unit);

@@ -148,7 +148,7 @@ impl Requests {
             Work::Zero { unmap, .. } => Action::Zero { unmap: *unmap },
             Work::Discard { .. } => Action::Discard,
             Work::Extents { .. } => Action::Extents(Vec::new()),
-            Work::Read(_) | Work::Flush => unreachable!("have ways of their own"),
+            Work::Read(_) | Work::Flush => unreachable!("reads and flushes are handled separately"),
         }
     }
 
@@ -193,7 +193,7 @@ impl Requests {
             if spare.is_empty() {
                 spare.push(Vec::new());
             }
-            *bufs = spare.pop().expect("one is there");
+            *bufs = spare.pop().expect("a list was pushed above");
             reassemble(bufs, &request.lengths, &mut request.parts, &mut spare);
         }
         let (offset, len) = (request.offset, work.len());

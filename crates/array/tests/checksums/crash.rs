@@ -31,7 +31,7 @@ fn a_block_torn_by_a_crash_is_old_or_new_and_has_its_checksum() {
             drop((write, array));
             world.disks.iter().for_each(|disk| disk.faults.borrow_mut().clear());
             let array = world.start();
-            let found = world.read(&array, 0, LEN).expect("all members are there");
+            let found = world.read(&array, 0, LEN).expect("all members are present");
             for (number, block) in found.chunks(BLOCK as usize).enumerate() {
                 let at = number as u64 * BLOCK;
                 let of = |salt| pattern(at, BLOCK as usize, salt);
@@ -42,7 +42,7 @@ fn a_block_torn_by_a_crash_is_old_or_new_and_has_its_checksum() {
             // From here on it is verified like any other.
             for slot in 0..members {
                 corrupt(&world.disks[slot], map_of(&world.disks[slot]).data.start + 2 * BLOCK + 1);
-                let again = world.read(&array, 0, LEN).expect("redundancy has it");
+                let again = world.read(&array, 0, LEN).expect("the read succeeds");
                 assert!(again == found, "{level} {hung} rot in {slot}");
                 let _ = is_sound(&world, &array);
             }
@@ -55,7 +55,10 @@ fn a_block_torn_by_a_crash_is_old_or_new_and_has_its_checksum() {
 fn start_without(world: &World, absent: usize) -> Array {
     let there = (0..world.disks.len()).filter(|&disk| disk != absent);
     let options = Options { degraded: true, ..Options::default() };
-    Array::start(world.assemble(there, &options).expect("one may be missing"), &world.host)
+    Array::start(
+        world.assemble(there, &options).expect("the array starts with one missing member"),
+        &world.host,
+    )
 }
 
 /// After the process has died, no written block is an error, whichever member is missing. Without
@@ -78,11 +81,13 @@ fn rebuilt_blocks_have_checksums_once_they_are_in_sync() {
     for (level, members) in LEVELS {
         let (mut world, array) = filled(level, members);
         pause(&world, &array);
-        let id = array.status().slots[1].member.as_ref().expect("whole").id;
-        world.run(&array, array.fail(id)).expect("one may go");
+        let id = array.status().slots[1].member.as_ref().expect("the slot has a member").id;
+        world.run(&array, array.fail(id)).expect("the level tolerates one loss");
         let spare = FaultyDisk::new(8 << 20);
         spare.disk.poke(1 << 20, &vec![0xee; 6 << 20]);
-        world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+        world
+            .run(&array, array.add(Rc::clone(&spare) as _, "spare"))
+            .expect("the disk is large enough");
         world.until(&array, |status| {
             status.slots.iter().all(|slot| slot.state == SlotState::InSync)
         });
@@ -96,7 +101,7 @@ fn rebuilt_blocks_have_checksums_once_they_are_in_sync() {
 fn a_clean_member_has_all_checksums() {
     for (level, members) in LEVELS {
         let (world, array) = filled(level, members);
-        world.write(&array, 0, &pattern(0, 2 * CHUNK as usize, 2)).expect("healthy");
+        world.write(&array, 0, &pattern(0, 2 * CHUNK as usize, 2)).expect("the array is healthy");
         assert!(!array.status().clean);
         world.until(&array, |status| status.clean);
         drop(array);
@@ -112,7 +117,7 @@ fn filled_on(world: &World, level: Level, members: usize) -> Array {
     let checksums = Some(true);
     world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, CHUNK) });
     let array = world.start();
-    world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, LEN, 1)).expect("the array is healthy");
     pause(world, &array);
     array
 }
@@ -136,14 +141,16 @@ fn rot_beside_a_cut_write(table_is_ahead: bool) {
             (disk, map_of(disk))
         };
         let (disk, bytes) = place(0);
-        let (data, table) =
-            (bytes.data.start, bytes.private_parts().expect("room").checksums.start);
+        let (data, table) = (
+            bytes.data.start,
+            bytes.private_parts().expect("the member has a private area").checksums.start,
+        );
         let [old, entry] = [data, table].map(|at| {
             let mut bytes = vec![0; BLOCK as usize];
             disk.disk.peek(at, &mut bytes);
             bytes
         });
-        world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
+        world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("the array is healthy");
         let until = world.clock.now() + Duration::from_millis(1);
         world.run(&array, world.clock.sleep_until(until));
         assert!(!array.status().clean);
@@ -159,11 +166,11 @@ fn rot_beside_a_cut_write(table_is_ahead: bool) {
             corrupt(disk, bytes.data.start + 9);
         }
         let array = world.start();
-        let found = world.read(&array, 0, LEN).expect("all are there");
+        let found = world.read(&array, 0, LEN).expect("all members are present");
         let block = BLOCK as usize;
         let salts = [1, 2].map(|salt| pattern(0, block, salt));
         assert!(salts.iter().any(|right| found[..block] == right[..]), "{level}: old or new");
-        assert!(found[block..] == pattern(0, LEN, 1)[block..], "{level}: nobody wrote it");
+        assert!(found[block..] == pattern(0, LEN, 1)[block..], "{level}: an unwritten block");
     }
 }
 
@@ -191,21 +198,27 @@ fn the_log_keeps_the_checksums_that_a_member_failed_to_take() {
         let at = LEN as u64 - 3 * CHUNK;
         let map = array.geometry().stripe(Stripe(at / (3 * CHUNK)));
         let [failing, missing] = [0, 1].map(|index| map.data(index).index());
-        world.write(&array, at, &pattern(at, BLOCK as usize, 2)).expect("healthy");
+        world.write(&array, at, &pattern(at, BLOCK as usize, 2)).expect("the array is healthy");
         world.flush(&array);
-        let table = map_of(&world.disks[failing]).private_parts().expect("room").checksums.start;
+        let table = map_of(&world.disks[failing])
+            .private_parts()
+            .expect("the member has a private area")
+            .checksums
+            .start;
         world.disks[failing].break_with(Fault::WriteErrorAt(table));
         world.disks.iter().for_each(|disk| disk.break_with(Fault::HungAt(SUPERBLOCK)));
         for at in (0..24).map(|block| 4 * block * BLOCK) {
             drop(world.begin(&array, at, &pattern(at, BLOCK as usize, 2)));
         }
         world.crash(array);
-        let assembly = world.assemble_without(&[]).expect("all are there");
+        let assembly = world.assemble_without(&[]).expect("all members are present");
         world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
         world.host.bounds.job_units = 1;
         let array = Array::start(assembly, &world.host);
-        world.run(&array, array.fail(MemberId(missing as u32))).expect("one may go");
-        let found = world.read(&array, at, BLOCK as usize).expect("it was flushed");
+        world
+            .run(&array, array.fail(MemberId(missing as u32)))
+            .expect("the level tolerates one loss");
+        let found = world.read(&array, at, BLOCK as usize).expect("the data was flushed");
         assert!(found == pattern(at, BLOCK as usize, 2), "{level}");
     }
 }

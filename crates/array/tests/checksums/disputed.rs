@@ -23,8 +23,10 @@ fn a_scrub_does_not_forget_the_sum_of_a_block_that_no_copy_has() {
             } else {
                 corrupt(&world.disks[0], from + 5 * BLOCK + 7);
             }
-            world.read(&array, 2 * BLOCK, 4096).expect_err("beyond redundancy");
-            array.scrub(repair).expect("nothing else is under way");
+            world
+                .read(&array, 2 * BLOCK, 4096)
+                .expect_err("the losses exceed the level's tolerance");
+            array.scrub(repair).expect("the scrub starts");
             pause(&world, &array);
             world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
             for _ in 0..4 {
@@ -48,22 +50,23 @@ fn an_unwritten_block_without_a_checksum_is_not_wrong() {
         ..NewArray::new("tank", layout, CHUNK)
     });
     let array = world.start();
-    world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, LEN, 1)).expect("the array is healthy");
     world.flush(&array);
     let map = array.geometry().stripe(Stripe(0));
     let p = map.p().index();
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     corrupt(&world.disks[p], map_of(&world.disks[p]).data.start + 7);
     let options = Options { checksums: Some(true), ..Options::default() };
-    let array = Array::start(world.assemble(0..5, &options).expect("room"), &world.host);
+    let array =
+        Array::start(world.assemble(0..5, &options).expect("the array assembles"), &world.host);
     world.until(&array, checksummed);
     // Blocks 1 and 2 of the row are written, and have checksums.
     for index in 1..3 {
         let at = index * CHUNK;
-        world.write(&array, at, &pattern(at, BLOCK as usize, 2)).expect("healthy");
+        world.write(&array, at, &pattern(at, BLOCK as usize, 2)).expect("the array is healthy");
     }
     world.flush(&array);
-    let before = world.read(&array, 3 * CHUNK, BLOCK as usize).expect("healthy");
+    let before = world.read(&array, 3 * CHUNK, BLOCK as usize).expect("the array is healthy");
     let d0 = map.data(0).index();
     world.disks[d0].break_with(Fault::HungFrom(map_of(&world.disks[d0]).data.start));
     drop(world.begin(&array, 0, &pattern(0, BLOCK as usize, 3)));
@@ -72,7 +75,7 @@ fn an_unwritten_block_without_a_checksum_is_not_wrong() {
     let array = world.start();
     let after = world.read(&array, 3 * CHUNK, BLOCK as usize);
     assert!(before == pattern(3 * CHUNK, BLOCK as usize, 1));
-    assert!(after.is_ok_and(|after| after == before), "what nobody wrote has changed");
+    assert!(after.is_ok_and(|after| after == before), "an unwritten block has changed");
 }
 
 /// Copies (or a row) disagree in one sector when checksums are switched on: only that block has no
@@ -89,7 +92,7 @@ fn a_disputed_block_costs_no_sum_of_another() {
             ..NewArray::new("tank", layout, chunk)
         });
         let array = world.start();
-        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+        world.write(&array, 0, &pattern(0, LEN, 1)).expect("the array is healthy");
         world.flush(&array);
         let other =
             if level == Level::Raid1 { 1 } else { array.geometry().stripe(Stripe(0)).p().index() };
@@ -98,10 +101,13 @@ fn a_disputed_block_costs_no_sum_of_another() {
         } else {
             array.geometry().stripe(Stripe(0)).data(0).index()
         };
-        world.run(&array, array.stop()).expect("in order");
+        world.run(&array, array.stop()).expect("the array stops");
         corrupt(&world.disks[other], map_of(&world.disks[other]).data.start + 7);
         let options = Options { checksums: Some(true), ..Options::default() };
-        let array = Array::start(world.assemble(0..members, &options).expect("room"), &world.host);
+        let array = Array::start(
+            world.assemble(0..members, &options).expect("the array assembles"),
+            &world.host,
+        );
         world.until(&array, checksummed);
         // Rot, ten blocks away.
         let at = 10 * BLOCK;

@@ -16,7 +16,7 @@ use crate::{BLOCK, CHUNK, LEN, LEVELS, checksummed, corrupt, filled, is_sound, m
 /// A member's data and its table.
 fn data_and_table(disk: &FaultyDisk) -> [(u64, Vec<u8>); 2] {
     let map = map_of(disk);
-    let table = map.private_parts().expect("room").checksums.start;
+    let table = map.private_parts().expect("the member has a private area").checksums.start;
     [(map.data.start, 1 << 20), (table, BLOCK as usize)].map(|(at, len)| {
         let mut bytes = vec![0; len];
         disk.disk.peek(at, &mut bytes);
@@ -39,7 +39,7 @@ fn loses_block_and_entry(level: Level, members: usize, slot: usize, before: Befo
     let mut right = pattern(0, LEN, 1);
     let mut write = |world: &World, array: &Array, offset: u64, len: usize, salt: u8| {
         let bytes = pattern(offset, len, salt);
-        world.write(array, offset, &bytes).expect("healthy");
+        world.write(array, offset, &bytes).expect("the array is healthy");
         right[offset as usize..offset as usize + len].copy_from_slice(&bytes);
     };
     for salt in 2..7 {
@@ -50,12 +50,14 @@ fn loses_block_and_entry(level: Level, members: usize, slot: usize, before: Befo
         Before::Nothing => {}
         Before::Rebuilt => {
             pause(&world, &array);
-            let id = array.status().slots[1].member.as_ref().expect("whole").id;
-            world.run(&array, array.fail(id)).expect("one may go");
+            let id = array.status().slots[1].member.as_ref().expect("the slot has a member").id;
+            world.run(&array, array.fail(id)).expect("the level tolerates one loss");
             write(&world, &array, 0, BLOCK as usize, 7);
             let spare = FaultyDisk::new(8 << 20);
             spare.disk.poke(1 << 20, &vec![0xee; 6 << 20]);
-            world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+            world
+                .run(&array, array.add(Rc::clone(&spare) as _, "spare"))
+                .expect("the disk is large enough");
             world.until(&array, checksummed);
             world.until(&array, |s| s.slots.iter().all(|slot| slot.state == SlotState::InSync));
             world.disks[1] = spare;
@@ -73,12 +75,12 @@ fn loses_block_and_entry(level: Level, members: usize, slot: usize, before: Befo
     }
     write(&world, &array, CHUNK + 3 * BLOCK, BLOCK as usize, 20);
     write(&world, &array, 3 * CHUNK, 8 * CHUNK as usize, 21);
-    world.run(&array, array.stop()).expect("healthy");
+    world.run(&array, array.stop()).expect("the array is healthy");
     old.iter().for_each(|(at, bytes)| world.disks[slot].disk.poke(*at, bytes));
     let array = world.start();
-    array.scrub(true).expect("nothing else is under way");
+    array.scrub(true).expect("the scrub starts");
     world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
-    let report = array.status().last_scrub.expect("just waited for").report;
+    let report = array.status().last_scrub.expect("a scrub has ended").report;
     let what = format!("{level} slot {slot} {before:?}");
     assert_eq!((report.guessed_bytes, report.lost_bytes), (0, 0), "{what}");
     let named = report.findings.iter().all(|found| found.culprit == Some(Slot::new(slot)));
@@ -106,13 +108,13 @@ fn a_checked_read_detects_a_lost_block_and_entry() {
             let (mut world, array) = filled(level, members);
             pause(&world, &array);
             let old = data_and_table(&world.disks[slot]);
-            world.write(&array, 0, &pattern(0, LEN, 2)).expect("healthy");
-            world.run(&array, array.stop()).expect("healthy");
+            world.write(&array, 0, &pattern(0, LEN, 2)).expect("the array is healthy");
+            world.run(&array, array.stop()).expect("the array is healthy");
             old.iter().for_each(|(at, bytes)| world.disks[slot].disk.poke(*at, bytes));
             world.host.check_reads = true;
             let array = world.start();
             for at in [0, BLOCK, CHUNK + 512, 3 * CHUNK] {
-                let found = world.read(&array, at, 1024).expect("generations tell");
+                let found = world.read(&array, at, 1024).expect("generations identify the member");
                 assert!(found == pattern(at, 1024, 2), "{level} slot {slot} at {at}");
             }
             assert!(world.read(&array, 0, LEN).expect("repaired") == pattern(0, LEN, 2));
@@ -131,7 +133,7 @@ fn a_checked_read_of_copies_without_checksums_asks_the_majority() {
         world.create(&NewArray { zeroed: true, checksums, ..NewArray::new("tank", layout, 0) });
         world.host.check_reads = true;
         let array = world.start();
-        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+        world.write(&array, 0, &pattern(0, LEN, 1)).expect("the array is healthy");
         pause(&world, &array);
         corrupt(&world.disks[0], map_of(&world.disks[0]).data.start + 77);
         let found = world.read(&array, 0, 512);
@@ -166,8 +168,8 @@ fn a_torn_block_with_a_lost_entry_is_recovered_from_its_row() {
                 CHUNK as usize,
                 1,
             ));
-            world.write(&array, 0, &right).expect("healthy");
-            world.run(&array, array.stop()).expect("healthy");
+            world.write(&array, 0, &right).expect("the array is healthy");
+            world.run(&array, array.stop()).expect("the array is healthy");
             let disk = &world.disks[slot].disk;
             // In each block the first half is old.
             let (start, bytes) = &old[0];
@@ -177,7 +179,7 @@ fn a_torn_block_with_a_lost_entry_is_recovered_from_its_row() {
             disk.poke(table_before[1].0, &table_before[1].1);
             let array = world.start();
             for _ in 0..members {
-                let found = world.read(&array, 0, LEN).expect("the row has it");
+                let found = world.read(&array, 0, LEN).expect("the row contains the block");
                 assert!(found == right, "{level} slot {slot}");
             }
             let _ = is_sound(&world, &array);
@@ -194,8 +196,8 @@ fn parity_in_the_past(level: Level, members: usize) -> (World, usize, usize) {
     let map = array.geometry().stripe(Stripe(0));
     let (holder, parity) = (map.data(0).index(), map.p().index());
     let old = data_and_table(&world.disks[parity]);
-    world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
-    world.run(&array, array.stop()).expect("healthy");
+    world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("the array is healthy");
+    world.run(&array, array.stop()).expect("the array is healthy");
     old.iter().for_each(|(at, bytes)| world.disks[parity].disk.poke(*at, bytes));
     (world, holder, parity)
 }
@@ -224,7 +226,10 @@ fn a_recovered_block_matches_its_own_entry() {
             assert_eq!(found.is_ok(), unreadable != 0, "{what}: the entry of one that can be read");
             if let Ok(found) = found {
                 assert!(found == right[..BLOCK as usize], "{what}");
-                assert!(world.read(&array, 0, len).expect("each by itself") == right, "{what}");
+                assert!(
+                    world.read(&array, 0, len).expect("each member separately") == right,
+                    "{what}"
+                );
             }
         }
     }
@@ -238,7 +243,7 @@ fn a_block_computed_for_a_slow_member_matches_its_entry() {
         let array = world.start();
         world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
         for at in (0..LEN as u64).step_by(BLOCK as usize).cycle().take(2000) {
-            world.read(&array, at, BLOCK as usize).expect("healthy");
+            world.read(&array, at, BLOCK as usize).expect("the array is healthy");
         }
         world.disks[holder].delay.set(Duration::from_secs(2));
         let reads = world.disks[parity].reads.get();
@@ -258,9 +263,9 @@ fn a_block_that_contradicts_p_is_recovered_from_q() {
         let offset = map_of(&world.disks[holder]).data.start;
         world.disks[holder].break_with(Fault::Unreadable { offset, len: BLOCK });
         if scrub {
-            array.scrub(true).expect("nothing else is under way");
+            array.scrub(true).expect("the scrub starts");
             world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
-            let report = array.status().last_scrub.expect("waited for").report;
+            let report = array.status().last_scrub.expect("a scrub has ended").report;
             assert_eq!(report.lost_bytes, 0);
         }
         let found = world.read(&array, CHUNK, BLOCK as usize).expect("two may be wrong");
@@ -282,33 +287,36 @@ fn beside_a_disputed_block_no_member_is_identified_wrongly() {
             ..NewArray::new("tank", layout, 64 << 10)
         });
         let array = world.start();
-        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+        world.write(&array, 0, &pattern(0, LEN, 1)).expect("the array is healthy");
         world.flush(&array);
         let map = array.geometry().stripe(Stripe(0));
         let (p, d) = (map.p().index(), map.data(0).index());
-        world.run(&array, array.stop()).expect("in order");
+        world.run(&array, array.stop()).expect("the array stops");
         crate::corrupt(&world.disks[p], map_of(&world.disks[p]).data.start + 7);
         let options = Options { checksums: Some(true), ..Options::default() };
-        let array = Array::start(world.assemble(0..4, &options).expect("room"), &world.host);
+        let array =
+            Array::start(world.assemble(0..4, &options).expect("the array assembles"), &world.host);
         world.until(&array, checksummed);
         pause(&world, &array);
         let old = data_and_table(&world.disks[d]);
         // The member loses the last writes to a block ten blocks away, and its entry.
         let at = 10 * BLOCK;
         for salt in 0..lost {
-            world.write(&array, at, &pattern(at, BLOCK as usize, 50 + salt)).expect("healthy");
+            world
+                .write(&array, at, &pattern(at, BLOCK as usize, 50 + salt))
+                .expect("the array is healthy");
         }
         let beside = at + (64 << 10);
-        let before = world.read(&array, beside, BLOCK as usize).expect("healthy");
+        let before = world.read(&array, beside, BLOCK as usize).expect("the array is healthy");
         assert!(before == pattern(beside, BLOCK as usize, 1));
-        world.run(&array, array.stop()).expect("healthy");
+        world.run(&array, array.stop()).expect("the array is healthy");
         old.iter().for_each(|(at, bytes)| world.disks[d].disk.poke(*at, bytes));
         let array = world.start();
-        array.scrub(true).expect("nothing else is under way");
+        array.scrub(true).expect("the scrub starts");
         world.until(&array, |status| status.last_scrub.is_some() && status.job.is_none());
-        let report = array.status().last_scrub.expect("just waited for").report;
+        let report = array.status().last_scrub.expect("a scrub has ended").report;
         let after = world.read(&array, beside, BLOCK as usize);
-        assert!(after.is_ok_and(|after| after == before), "lost {lost}: nobody wrote this block");
+        assert!(after.is_ok_and(|after| after == before), "lost {lost}: an unwritten block");
         let beside: Vec<_> = report.findings.iter().filter(|f| f.member_offset > 4096).collect();
         assert!(!beside.is_empty());
         for found in beside {
@@ -350,7 +358,7 @@ impl Beside {
         let new = NewArray::new("tank", layout, chunk);
         world.create(&NewArray { zeroed: true, checksums: Some(true), consistency, ..new });
         let array = world.start();
-        world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+        world.write(&array, 0, &pattern(0, LEN, 1)).expect("the array is healthy");
         world.flush(&array);
         pause(&world, &array);
         let old = data_and_table(&world.disks[slot]);
@@ -360,15 +368,15 @@ impl Beside {
             pattern(at, CHUNK as usize, 2 + number as u8)
         };
         let mut right: Vec<u8> = (0..LEN / CHUNK as usize).flat_map(chunk).collect();
-        world.write(&array, 0, &right).expect("healthy");
-        world.run(&array, array.stop()).expect("healthy");
+        world.write(&array, 0, &right).expect("the array is healthy");
+        world.run(&array, array.stop()).expect("the array is healthy");
         old.iter().for_each(|(at, bytes)| world.disks[slot].disk.poke(*at, bytes));
         let array = world.start();
         if warm {
             assert!(!is_sound(&world, &array), "{self:?} slot {slot}: the state is made");
         }
         let written = pattern(at, len, 99);
-        world.write(&array, at, &written).expect("healthy");
+        world.write(&array, at, &written).expect("the array is healthy");
         right[at as usize..at as usize + len].copy_from_slice(&written);
         (world, array, right)
     }
@@ -412,18 +420,18 @@ fn holds(beside: Beside, slot: usize) {
     let what = format!("{beside:?}, slot {slot}");
     if beside.is_unheld(&array, slot) {
         let at = beside.at as usize;
-        let found = world.read(&array, beside.at, beside.len).expect("healthy");
+        let found = world.read(&array, beside.at, beside.len).expect("the array is healthy");
         assert!(found == right[at..at + beside.len], "{what}: the new block is read back");
         return;
     }
-    array.scrub(true).expect("nothing else is under way");
+    array.scrub(true).expect("the scrub starts");
     pause(&world, &array);
     world.until(&array, |s| s.last_scrub.is_some() && s.job.is_none());
     for lost in 0..beside.members {
-        assert!(world.read(&array, 0, LEN).expect("whole") == right, "{what} {lost}");
+        assert!(world.read(&array, 0, LEN).expect("the read succeeds") == right, "{what} {lost}");
     }
     assert!(is_sound(&world, &array), "{what}");
-    let id = array.status().slots[0].member.as_ref().expect("whole").id;
-    world.run(&array, array.fail(id)).expect("one may go");
+    let id = array.status().slots[0].member.as_ref().expect("the slot has a member").id;
+    world.run(&array, array.fail(id)).expect("the level tolerates one loss");
     assert!(world.read(&array, 0, LEN).expect("degraded") == right, "{what}: degraded");
 }

@@ -48,7 +48,7 @@ pub(crate) fn world(level: Level, members: usize, zeroed: bool) -> World {
 pub(crate) fn filled(level: Level, members: usize) -> (World, Array) {
     let world = world(level, members, true);
     let array = world.start();
-    world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, LEN, 1)).expect("the array is healthy");
     world.flush(&array);
     (world, array)
 }
@@ -77,11 +77,11 @@ pub(crate) fn checksummed(status: &Status) -> bool {
 
 /// True if a check finds nothing.
 pub(crate) fn is_sound(world: &World, array: &Array) -> bool {
-    array.scrub(false).expect("nothing else is under way");
+    array.scrub(false).expect("the scrub starts");
     // The previous scrub has left a result too.
     pause(world, array);
     world.until(array, |status| status.last_scrub.is_some() && status.job.is_none());
-    let report = array.status().last_scrub.expect("just waited for").report;
+    let report = array.status().last_scrub.expect("a scrub has ended").report;
     report.mismatches == 0 && report.lost_bytes == 0
 }
 

@@ -25,10 +25,10 @@ fn rot_on_any_member_is_never_read_and_is_made_good() {
             places.iter().for_each(|&at| corrupt(disk, start + at));
             // Mirrors may read another copy.
             for _ in 0..members {
-                let found = world.read(&array, 0, LEN).expect("redundancy has it");
+                let found = world.read(&array, 0, LEN).expect("the read succeeds");
                 assert!(found == pattern(0, LEN, 1), "{level} slot {slot}");
             }
-            world.run(&array, array.stop()).expect("healthy");
+            world.run(&array, array.stop()).expect("the array is healthy");
             let array = world.start();
             if !is_sound(&world, &array) {
                 assert!(is_sound(&world, &array), "{level}: repaired by the first check");
@@ -44,8 +44,12 @@ fn rot_on_any_member_is_never_read_and_is_made_good() {
 fn a_damaged_table_costs_nothing_but_its_repair() {
     for (level, members) in LEVELS {
         let (world, array) = filled(level, members);
-        world.run(&array, array.stop()).expect("healthy");
-        let table = map_of(&world.disks[0]).private_parts().expect("room").checksums.start;
+        world.run(&array, array.stop()).expect("the array is healthy");
+        let table = map_of(&world.disks[0])
+            .private_parts()
+            .expect("the member has a private area")
+            .checksums
+            .start;
         for entry in [0, 1, 9, 20] {
             corrupt(&world.disks[0], table + entry * 8);
         }
@@ -65,8 +69,8 @@ fn beyond_redundancy_the_block_is_an_error_and_nothing_else_is() {
     let map = array.geometry().stripe(Stripe(0));
     let (rotten, gone) = (map.data(0).index(), map.data(1));
     corrupt(&world.disks[rotten], map_of(&world.disks[rotten]).data.start + BLOCK + 5);
-    let id = array.status().slots[gone.index()].member.as_ref().expect("whole").id;
-    world.run(&array, array.fail(id)).expect("one may go");
+    let id = array.status().slots[gone.index()].member.as_ref().expect("the slot has a member").id;
+    world.run(&array, array.fail(id)).expect("the level tolerates one loss");
     assert!(world.read(&array, BLOCK, BLOCK as usize).is_err(), "it is known to be wrong");
     // The missing member's block cannot be recovered without it either.
     assert!(world.read(&array, CHUNK + BLOCK, BLOCK as usize).is_err());
@@ -84,17 +88,19 @@ fn parts_of_blocks_that_are_lost_can_be_written() {
     let (torn, gone) = (map.p().index(), map.data(1).index());
     let offset = map_of(&world.disks[torn]).data.start;
     world.disks[torn].break_with(Fault::Unreadable { offset, len: 2 * BLOCK });
-    let id = array.status().slots[gone].member.as_ref().expect("whole").id;
-    world.run(&array, array.fail(id)).expect("one may go");
+    let id = array.status().slots[gone].member.as_ref().expect("the slot has a member").id;
+    world.run(&array, array.fail(id)).expect("the level tolerates one loss");
     let spare = FaultyDisk::new(8 << 20);
-    world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+    world
+        .run(&array, array.add(Rc::clone(&spare) as _, "spare"))
+        .expect("the disk is large enough");
     world.until(&array, |status| status.slots[gone].state == SlotState::InSync);
     world.disks[gone] = spare;
-    world.read(&array, CHUNK, 512).expect_err("nobody can say what it was");
+    world.read(&array, CHUNK, 512).expect_err("the old content cannot be determined");
     // Across two blocks, both partly covered.
     let (at, len) = (CHUNK + 1024, 2 * BLOCK as usize - 2048);
     let bytes = pattern(at, len, 3);
-    world.write(&array, at, &bytes).expect("what is written is known");
+    world.write(&array, at, &bytes).expect("written data is known");
     assert!(world.read(&array, at, len).expect("just written") == bytes);
     world.read(&array, CHUNK, 512).expect_err("still");
 }
@@ -110,7 +116,7 @@ fn a_write_of_a_part_of_a_lost_block_leaves_the_rest_lost() {
             let rot = |slot: usize| corrupt(&world.disks[slot], start(slot) + 2222);
             (0..rotten).for_each(rot);
             let block = BLOCK as usize;
-            world.read(&array, 0, block).expect_err("beyond redundancy");
+            world.read(&array, 0, block).expect_err("the losses exceed the level's tolerance");
             let (at, len) = (first * 512, 1024);
             let written = world.write(&array, at, &pattern(at, len, 3)).is_ok();
             let is_right = |array: &Array, what: &str| {
@@ -121,21 +127,21 @@ fn a_write_of_a_part_of_a_lost_block_leaves_the_rest_lost() {
                     let right = pattern(sector * 512, 512, 3);
                     assert!(found.is_err() || found.is_ok_and(|f| f == right), "{level} {what}");
                 }
-                world.read(array, 0, block).expect_err("some of it is lost");
+                world.read(array, 0, block).expect_err("some data is lost");
             };
             is_right(&array, "at once");
             assert!(written || level != Level::Raid1, "the rest of the array is whole");
             let _ = is_sound(&world, &array);
             is_right(&array, "after a scrub");
-            world.run(&array, array.stop()).expect("healthy");
+            world.run(&array, array.stop()).expect("the array is healthy");
             let array = world.start();
             is_right(&array, "at the next start");
             drop(array);
             let array = world.start();
             is_right(&array, "after a crash");
             let stripe = array.geometry().stripe_bytes().max(BLOCK) as usize;
-            world.write(&array, 0, &pattern(0, stripe, 4)).expect("all of the row");
-            let found = world.read(&array, 0, stripe).expect("written anew");
+            world.write(&array, 0, &pattern(0, stripe, 4)).expect("all blocks of the row");
+            let found = world.read(&array, 0, stripe).expect("the block was rewritten");
             assert!(found == pattern(0, stripe, 4), "{level}");
             assert!(is_sound(&world, &array), "{level}");
         }
@@ -153,12 +159,16 @@ fn a_write_of_a_part_of_a_lost_block_keeps_its_row_right() {
             let disk = &world.disks[slot.index()];
             corrupt(disk, map_of(disk).data.start + 2222);
         }
-        world.read(&array, 0, 512).expect_err("beyond redundancy");
+        world.read(&array, 0, 512).expect_err("the losses exceed the level's tolerance");
         world.write(&array, 0, &pattern(0, 512, 3)).expect("the rest of the row is right");
         assert!(world.read(&array, 0, 512).expect("written") == pattern(0, 512, 3), "{level}");
-        world.read(&array, 512, 512).expect_err("nobody can say what it was");
-        let id = array.status().slots[map.data(1).index()].member.as_ref().expect("whole").id;
-        world.run(&array, array.fail(id)).expect("one may go");
+        world.read(&array, 512, 512).expect_err("the old content cannot be determined");
+        let id = array.status().slots[map.data(1).index()]
+            .member
+            .as_ref()
+            .expect("the slot has a member")
+            .id;
+        world.run(&array, array.fail(id)).expect("the level tolerates one loss");
         let found = world.read(&array, BLOCK, LEN - BLOCK as usize).expect("parity has it");
         assert!(found == pattern(0, LEN, 1)[BLOCK as usize..], "{level}");
     }
@@ -174,9 +184,13 @@ fn a_write_beside_rot_does_not_fold_it_into_parity() {
             let disk = &world.disks[rotten.index()];
             corrupt(disk, map_of(disk).data.start + 9);
             // A read-modify-write of the block itself, or of another of its row.
-            world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
-            let id = array.status().slots[map.data(2).index()].member.as_ref().expect("whole").id;
-            world.run(&array, array.fail(id)).expect("one may go");
+            world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("the array is healthy");
+            let id = array.status().slots[map.data(2).index()]
+                .member
+                .as_ref()
+                .expect("the slot has a member")
+                .id;
+            world.run(&array, array.fail(id)).expect("the level tolerates one loss");
             let mut right = pattern(0, LEN, 1);
             right[..BLOCK as usize].copy_from_slice(&pattern(0, BLOCK as usize, 2));
             // The rot exceeds RAID 5 now, unless the write covered it.
@@ -199,8 +213,8 @@ fn a_write_that_is_lost_or_lands_elsewhere_is_noticed() {
         let start = map_of(disk).data.start;
         let mut old = vec![0; BLOCK as usize];
         disk.disk.peek(start, &mut old);
-        world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
-        world.run(&array, array.stop()).expect("healthy");
+        world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("the array is healthy");
+        world.run(&array, array.stop()).expect("the array is healthy");
         // The disk wrote it elsewhere, and still has the old contents here.
         let mut new = vec![0; BLOCK as usize];
         disk.disk.peek(start, &mut new);
@@ -210,7 +224,7 @@ fn a_write_that_is_lost_or_lands_elsewhere_is_noticed() {
         let mut right = pattern(0, LEN, 1);
         right[..BLOCK as usize].copy_from_slice(&pattern(0, BLOCK as usize, 2));
         for _ in 0..members {
-            assert!(world.read(&array, 0, LEN).expect("redundancy has it") == right, "{level}");
+            assert!(world.read(&array, 0, LEN).expect("the read succeeds") == right, "{level}");
         }
         let _ = is_sound(&world, &array);
         assert!(is_sound(&world, &array), "{level}");
@@ -221,10 +235,10 @@ fn a_write_that_is_lost_or_lands_elsewhere_is_noticed() {
 fn a_block_that_lands_elsewhere_with_its_entry_does_not_fit_there() {
     for (level, members) in LEVELS {
         let (world, array) = filled(level, members);
-        world.run(&array, array.stop()).expect("healthy");
+        world.run(&array, array.stop()).expect("the array is healthy");
         let disk = &world.disks[0];
         let map = map_of(disk);
-        let table = map.private_parts().expect("room").checksums.start;
+        let table = map.private_parts().expect("the member has a private area").checksums.start;
         let copy = |from: u64, to: u64, len: usize| {
             let mut bytes = vec![0; len];
             disk.disk.peek(from, &mut bytes);
@@ -246,21 +260,21 @@ fn a_block_that_lands_elsewhere_with_its_entry_does_not_fit_there() {
 fn where_nothing_may_be_written_rot_is_worked_around() {
     for (level, members) in LEVELS {
         let (world, array) = filled(level, members);
-        world.run(&array, array.stop()).expect("healthy");
+        world.run(&array, array.stop()).expect("the array is healthy");
         let disk = &world.disks[0];
         let map = map_of(disk);
-        let table = map.private_parts().expect("room").checksums.start;
+        let table = map.private_parts().expect("the member has a private area").checksums.start;
         [map.data.start + 5, table + 8].into_iter().for_each(|at| corrupt(disk, at));
         let before = contents(disk);
         let options = Options { read_only: true, ..Options::default() };
-        let assembly = world.assemble(0..members, &options).expect("all are there");
+        let assembly = world.assemble(0..members, &options).expect("all members are present");
         let array = Array::start(assembly, &world.host);
         for _ in 0..members {
             let found = world.read(&array, 0, LEN);
             assert!(found.is_ok_and(|found| found == pattern(0, LEN, 1)), "{level}");
         }
         pause(&world, &array);
-        world.run(&array, array.stop()).expect("healthy");
+        world.run(&array, array.stop()).expect("the array is healthy");
         assert!(contents(disk) == before, "{level}: nothing is written");
     }
 }
@@ -278,17 +292,20 @@ fn parity_is_not_made_of_a_read_that_failed() {
         pause(&world, &array);
         drop(array);
         world.host.bounds.job_units = 1;
-        let assembly = world.assemble_without(&[]).expect("all are there");
+        let assembly = world.assemble_without(&[]).expect("all members are present");
         world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(10)));
         let array = Array::start(assembly, &world.host);
         let reads = world.disks[gone].reads.get();
-        array.scrub(true).expect("whole");
+        array.scrub(true).expect("the scrub starts");
         world.until(&array, |_| world.disks[gone].reads.get() >= reads + at);
         world.disks[gone].break_with(Fault::Gone);
         world.until(&array, |status| status.slots[gone].state == SlotState::Missing);
         world.until(&array, |status| status.job.is_none());
-        world.run(&array, array.fail(MemberId(next as u32))).expect("two may go");
-        let found = world.read(&array, 0, 2 * CHUNK as usize).expect("two may go");
+        world
+            .run(&array, array.fail(MemberId(next as u32)))
+            .expect("the level tolerates two losses");
+        let found =
+            world.read(&array, 0, 2 * CHUNK as usize).expect("the level tolerates two losses");
         assert!(found == pattern(0, 2 * CHUNK as usize, 1), "gone after {at} reads");
     }
 }
@@ -301,10 +318,10 @@ fn a_check_repairs_checksum_errors_and_counts_them() {
         let disk = &world.disks[1];
         let start = map_of(disk).data.start;
         [100, 5 * BLOCK].iter().for_each(|&at| corrupt(disk, start + at));
-        array.scrub(false).expect("nothing else runs");
+        array.scrub(false).expect("no other task runs");
         world.until(&array, |status| status.last_scrub.is_some());
         let status = array.status();
-        let report = &status.last_scrub.as_ref().expect("waited for").report;
+        let report = &status.last_scrub.as_ref().expect("a scrub has ended").report;
         let counts = (report.mismatches, report.repaired, report.repaired_bytes);
         assert_eq!(counts, (2, 2, 2 * BLOCK), "{level}");
         let errors = status.slots.iter().filter_map(|slot| slot.member.as_ref());

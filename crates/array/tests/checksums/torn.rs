@@ -33,7 +33,7 @@ fn dirty(level: Level, members: usize, policy: Consistency) -> World {
         NewArray { zeroed: true, checksums, consistency, ..NewArray::new("t", layout, chunk) };
     world.create(&new);
     let array = world.start();
-    world.write(&array, 0, &pattern(0, LEN, 1)).expect("healthy");
+    world.write(&array, 0, &pattern(0, LEN, 1)).expect("the array is healthy");
     world.flush(&array);
     pause(&world, &array);
     assert!(array.status().clean);
@@ -45,7 +45,7 @@ fn dirty(level: Level, members: usize, policy: Consistency) -> World {
 const HOT: u64 = 40 * BLOCK;
 
 fn write_and_die(world: &World, array: Array) {
-    world.write(&array, HOT, &pattern(HOT, BLOCK as usize, 2)).expect("healthy");
+    world.write(&array, HOT, &pattern(HOT, BLOCK as usize, 2)).expect("the array is healthy");
     world.flush(&array);
     assert!(!array.status().clean);
     drop(array);
@@ -80,17 +80,17 @@ fn rot_in_a_dirty_region_never_wins_over_a_match() {
             };
             for part in 0..LEN as u64 / BLOCK {
                 let (at, len) = (part * BLOCK + 512, 1024);
-                let found = world.read(&array, at, len).expect("redundancy has it");
+                let found = world.read(&array, at, len).expect("the read succeeds");
                 let right = &expected()[at as usize..][..len];
                 assert!(found == right, "{what}, rot in {slot}, at {at}");
             }
             world.until(&array, checksummed);
-            let found = world.read(&array, 0, LEN).expect("redundancy has it");
+            let found = world.read(&array, 0, LEN).expect("the read succeeds");
             assert!(found == expected(), "{what}, rot in {slot}");
             if !is_sound(&world, &array) {
                 assert!(is_sound(&world, &array), "{what}: repaired by the first check");
             }
-            world.run(&array, array.stop()).expect("healthy");
+            world.run(&array, array.stop()).expect("the array is healthy");
             let data = map_of(&world.disks[slot]).data.start;
             let mut now = vec![0; 4 * BLOCK as usize];
             world.disks[slot].disk.peek(data, &mut now);
@@ -108,7 +108,7 @@ fn rot_is_not_synced_over_the_good_copies_before_anybody_reads() {
         (0..4).for_each(|block| corrupt(&world.disks[0], start + block * BLOCK + 77));
         let array = world.start();
         world.until(&array, checksummed);
-        let found = world.read(&array, 0, LEN).expect("redundancy has it");
+        let found = world.read(&array, 0, LEN).expect("the read succeeds");
         assert!(found == expected(), "{level} of {members}");
         assert!(is_sound(&world, &array), "{level} of {members}");
     }
@@ -124,12 +124,12 @@ fn a_write_in_a_dirty_region_takes_no_rot_with_it() {
             corrupt(&world.disks[0], map_of(&world.disks[0]).data.start + 1033);
             corrupt(&world.disks[1], map_of(&world.disks[1]).data.start + BLOCK + 1033);
             let array = world.start();
-            world.write(&array, at, &pattern(at, len, 3)).expect("healthy");
+            world.write(&array, at, &pattern(at, len, 3)).expect("the array is healthy");
             right[at as usize..][..len].copy_from_slice(&pattern(at, len, 3));
-            let found = world.read(&array, 0, LEN).expect("redundancy has it");
+            let found = world.read(&array, 0, LEN).expect("the read succeeds");
             assert!(found == right, "{level} of {members}, at {at}");
             world.until(&array, checksummed);
-            let found = world.read(&array, 0, LEN).expect("redundancy has it");
+            let found = world.read(&array, 0, LEN).expect("the read succeeds");
             assert!(found == right, "{level} of {members}, at {at}, synced");
         }
     }
@@ -142,10 +142,12 @@ fn a_rebuild_of_a_dirty_region_takes_the_copy_that_fits() {
     let start = map_of(&world.disks[0]).data.start;
     corrupt(&world.disks[0], start + 77);
     let array = world.start();
-    let id = array.status().slots[2].member.as_ref().expect("whole").id;
+    let id = array.status().slots[2].member.as_ref().expect("the slot has a member").id;
     world.run(&array, array.fail(id)).expect("two copies are left");
     let spare = crate::world::FaultyDisk::new(8 << 20);
-    world.run(&array, array.add(std::rc::Rc::clone(&spare) as _, "spare")).expect("large enough");
+    world
+        .run(&array, array.add(std::rc::Rc::clone(&spare) as _, "spare"))
+        .expect("the disk is large enough");
     world.until(&array, checksummed);
     let mut copied = vec![0; BLOCK as usize];
     spare.disk.peek(map_of(&spare).data.start, &mut copied);
@@ -162,7 +164,10 @@ fn of_two_copies_that_fit_the_newer_one_counts() {
         let disk = &world.disks[behind];
         let (data, table) = {
             let map = map_of(disk);
-            (map.data.start, map.private_parts().expect("room").checksums.start)
+            (
+                map.data.start,
+                map.private_parts().expect("the member has a private area").checksums.start,
+            )
         };
         let old = [data, table].map(|at| {
             let mut bytes = vec![0; BLOCK as usize];
@@ -171,7 +176,7 @@ fn of_two_copies_that_fit_the_newer_one_counts() {
         });
         let array = world.start();
         world.until(&array, checksummed);
-        world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("healthy");
+        world.write(&array, 0, &pattern(0, BLOCK as usize, 2)).expect("the array is healthy");
         world.flush(&array);
         pause(&world, &array);
         write_and_die(&world, array);
@@ -179,7 +184,7 @@ fn of_two_copies_that_fit_the_newer_one_counts() {
             disk.disk.poke(*at, &bytes[..if *at == table { 8 } else { 4096 }])
         });
         let array = world.start();
-        let found = world.read(&array, 0, BLOCK as usize).expect("healthy");
+        let found = world.read(&array, 0, BLOCK as usize).expect("the array is healthy");
         assert!(found == pattern(0, BLOCK as usize, 2), "slot {behind} is behind");
         world.until(&array, checksummed);
         assert!(is_sound(&world, &array));
@@ -193,13 +198,13 @@ fn a_possible_torn_write_stays_as_it_is() {
         let world = dirty(level, members, Consistency::Bitmap);
         world.disks.iter().for_each(|disk| corrupt(disk, map_of(disk).data.start + 77));
         let array = world.start();
-        let found = world.read(&array, 0, LEN).expect("a crash may have left it so");
+        let found = world.read(&array, 0, LEN).expect("a crash can leave this state");
         drop(array);
         let array = world.start();
-        let again = world.read(&array, 0, LEN).expect("a crash may have left it so");
+        let again = world.read(&array, 0, LEN).expect("a crash can leave this state");
         assert!(found == again, "{level}: read once, read again");
         world.until(&array, checksummed);
-        let again = world.read(&array, 0, LEN).expect("a crash may have left it so");
+        let again = world.read(&array, 0, LEN).expect("a crash can leave this state");
         assert!(found == again, "{level}: synced");
     }
 }

@@ -18,7 +18,7 @@ use crate::{BLOCK, LEN, SUPERBLOCK, corrupt, filled, map_of, pause};
 fn an_unreadable_header_of_one_member_does_not_cost_all_checksums() {
     for late in [false, true] {
         let (world, array) = filled(Level::Raid5, 4);
-        world.run(&array, array.stop()).expect("in order");
+        world.run(&array, array.stop()).expect("the array stops");
         let map = map_of(&world.disks[0]);
         corrupt(&world.disks[0], map.data.start + 2 * BLOCK + 7);
         let area = map_of(&world.disks[1]).private.expect("ours");
@@ -38,7 +38,7 @@ fn an_unreadable_header_of_one_member_does_not_cost_all_checksums() {
 #[test]
 fn one_failed_read_of_a_table_does_not_clear_its_entries() {
     let (world, array) = filled(Level::Raid5, 4);
-    world.run(&array, array.stop()).expect("in order");
+    world.run(&array, array.stop()).expect("the array stops");
     let array = world.start();
     let map = array.geometry().stripe(Stripe(0));
     let (data, hung) = (map.data(0).index(), map.p().index());
@@ -50,10 +50,14 @@ fn one_failed_read_of_a_table_does_not_clear_its_entries() {
     world.crash(array);
     // Elsewhere on the written member, in the same page of its table.
     corrupt(&world.disks[data], map_of(&world.disks[data]).data.start + 3 * BLOCK + 7);
-    let offset = map_of(&world.disks[data]).private_parts().expect("room").checksums.start;
+    let offset = map_of(&world.disks[data])
+        .private_parts()
+        .expect("the member has a private area")
+        .checksums
+        .start;
     world.disks[data].break_with(Fault::LateOnce { offset, len: 512 });
     let array = world.start();
-    let found = world.read(&array, 3 * BLOCK, BLOCK as usize).expect("one is lost at most");
+    let found = world.read(&array, 3 * BLOCK, BLOCK as usize).expect("at most one member is lost");
     assert!(found == pattern(3 * BLOCK, BLOCK as usize, 1), "rot is delivered");
 }
 
@@ -63,7 +67,9 @@ fn a_spare_that_missed_its_commit_does_not_cost_all_checksums() {
     let (mut world, array) = filled(Level::Raid6, 5);
     let spare = FaultyDisk::new(8 << 20);
     *spare.clock.borrow_mut() = Some(Rc::clone(&world.clock));
-    world.run(&array, array.add(Rc::clone(&spare) as _, "spare")).expect("large enough");
+    world
+        .run(&array, array.add(Rc::clone(&spare) as _, "spare"))
+        .expect("the disk is large enough");
     world.disks.push(Rc::clone(&spare));
     let map = array.geometry().stripe(Stripe(0));
     let (bad, gone) = (map.data(0).index(), map.data(2).index());
@@ -71,7 +77,7 @@ fn a_spare_that_missed_its_commit_does_not_cost_all_checksums() {
     world.disks.iter().for_each(|disk| disk.delay.set(Duration::from_millis(1)));
     let mut failing = Box::pin(array.fail(MemberId(gone as u32)));
     let first = failing.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-    assert!(first.is_pending(), "it is under way");
+    assert!(first.is_pending(), "the job is running");
     let role = |disk: &FaultyDisk| {
         let mut bytes = vec![0; 4096];
         disk.disk.peek(SUPERBLOCK, &mut bytes);
@@ -91,7 +97,8 @@ fn a_spare_that_missed_its_commit_does_not_cost_all_checksums() {
     corrupt(&world.disks[bad], map_of(&world.disks[bad]).data.start + 2 * BLOCK + 7);
     let there = (0..world.disks.len()).filter(|&d| d != gone);
     let options = Options { degraded: true, ..Options::default() };
-    let assembly = world.assemble(there, &options).expect("one may be missing");
+    let assembly =
+        world.assemble(there, &options).expect("the array starts with one missing member");
     let array = Array::start(assembly, &world.host);
     let found = world.read(&array, 0, LEN);
     assert!(found.is_ok_and(|f| f == pattern(0, LEN, 1)), "rot is delivered");
@@ -103,7 +110,7 @@ fn a_spare_that_missed_its_commit_does_not_cost_all_checksums() {
 fn rot_of_a_member_whose_table_is_late_is_not_folded_into_parity() {
     for late in [false, true] {
         let (world, array) = filled(Level::Raid5, 4);
-        world.run(&array, array.stop()).expect("in order");
+        world.run(&array, array.stop()).expect("the array stops");
         let array = world.start();
         let map = array.geometry().stripe(Stripe(0));
         let (other, p) = (map.data(1).index(), map.p().index());
@@ -114,13 +121,17 @@ fn rot_of_a_member_whose_table_is_late_is_not_folded_into_parity() {
         world.crash(array);
         corrupt(&world.disks[other], map_of(&world.disks[other]).data.start + 7);
         if late {
-            let offset = map_of(&world.disks[other]).private_parts().expect("room").checksums.start;
+            let offset = map_of(&world.disks[other])
+                .private_parts()
+                .expect("the member has a private area")
+                .checksums
+                .start;
             world.disks[other].break_with(Fault::LateOnce { offset, len: 512 });
         }
         let array = world.start();
         let at = crate::CHUNK;
         let found = world.read(&array, at, BLOCK as usize);
         let right = found.is_ok_and(|found| found == pattern(at, BLOCK as usize, 1));
-        assert!(right, "late {late}: a block that nobody wrote has changed");
+        assert!(right, "late {late}: an unwritten block has changed");
     }
 }

@@ -259,7 +259,7 @@ impl FaultyDisk {
         self.faults.borrow_mut().retain(|fault| !hangs(fault));
         for (ticket, op) in self.held.take() {
             let mut completion = self.disk.submit(op);
-            let done = completion.take_ready().expect("a disk in memory answers at once");
+            let done = completion.take_ready().expect("a memory disk completes at once");
             self.answers.finish(ticket, done);
         }
     }
@@ -324,7 +324,7 @@ impl Disk for FaultyDisk {
         }
         let (durable, flush) = (op.fua && op.work.is_write(), matches!(op.work, Work::Flush));
         let mut completion = self.disk.submit(op);
-        let done = completion.take_ready().expect("a disk in memory answers at once");
+        let done = completion.take_ready().expect("a memory disk completes at once");
         if flush {
             self.unflushed.borrow_mut().clear();
         } else if durable {
@@ -395,7 +395,7 @@ impl World {
     pub fn create(&self, new: &NewArray) {
         let clock = Rc::clone(&self.clock) as Rc<dyn Clock>;
         let work = create(new, self.candidates(0..self.disks.len()), &clock, &random);
-        io::tasks::complete(work).expect("disks in memory answer").expect("the array is created");
+        io::tasks::complete(work).expect("memory disks complete").expect("the array is created");
     }
 
     /// Creates an array on all disks but the last one, which is its journal device.
@@ -404,7 +404,7 @@ impl World {
         let mut disks = self.candidates(0..self.disks.len());
         let journal = disks.pop();
         let work = create_with_journal(new, (disks, journal), &clock, &random);
-        io::tasks::complete(work).expect("disks in memory answer").map(drop)
+        io::tasks::complete(work).expect("memory disks complete").map(drop)
     }
 
     pub fn assemble(
@@ -414,7 +414,7 @@ impl World {
     ) -> metadata::Result<Assembly> {
         let clock = Rc::clone(&self.clock) as Rc<dyn Clock>;
         let work = assemble(self.candidates(which), options, clock, Rc::new(random));
-        io::tasks::complete(work).expect("disks in memory answer")
+        io::tasks::complete(work).expect("memory disks complete")
     }
 
     /// Assembles the array without these disks.
@@ -425,21 +425,22 @@ impl World {
 
     /// Starts it without these disks, after a crash that the log covers completely.
     pub fn start_without(&self, missing: &[usize]) -> Array {
-        let assembly = self.assemble_without(missing).expect("the log knows what was under way");
+        let assembly =
+            self.assemble_without(missing).expect("the log records the interrupted rows");
         Array::start(assembly, &self.host)
     }
 
     /// Starts the array on all disks.
     pub fn start(&self) -> Array {
         let options = Options { degraded: true, ..Options::default() };
-        let assembly = self.assemble(0..self.disks.len(), &options).expect("it assembles");
+        let assembly = self.assemble(0..self.disks.len(), &options).expect("the array assembles");
         Array::start(assembly, &self.host)
     }
 
     /// The start of the first member's data on its disk, in bytes.
     pub fn data_offset(&self) -> u64 {
         let all = self.assemble(0..self.disks.len(), &Options::default());
-        all.expect("it assembles").members[0].data_offset
+        all.expect("the array assembles").members[0].data_offset
     }
 
     /// Sends a write and runs the array for a moment; the write may not complete.
@@ -493,7 +494,7 @@ impl World {
                 self.jump();
             }
         }
-        panic!("it hangs");
+        panic!("the operation hangs");
     }
 
     /// Jumps to the time of the next event.
@@ -524,7 +525,9 @@ impl World {
 
     /// Flushes all writes; that must succeed.
     pub fn flush(&self, array: &Array) {
-        self.run(array, array.submit(Op::flush())).result.expect("the level bears what has failed");
+        self.run(array, array.submit(Op::flush()))
+            .result
+            .expect("the level tolerates the failures");
     }
 
     pub fn write(&self, array: &Array, offset: u64, bytes: &[u8]) -> io::Result<()> {
@@ -570,6 +573,6 @@ pub fn holder(array: &Array, index: usize) -> usize {
     let parity = [Some(map.p()), map.q()];
     match index {
         0..3 => map.data(index).index(),
-        _ => parity[index - 3].expect("there is a Q").index(),
+        _ => parity[index - 3].expect("the level has Q").index(),
     }
 }

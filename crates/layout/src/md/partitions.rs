@@ -265,7 +265,7 @@ mod tests {
                 let expected = Partition { number: 2, range: 8 * sector..16 * sector };
                 assert_eq!(of(&disk), [expected]);
                 disk[(block * sector) as usize + 60] ^= 1;
-                assert_eq!(of(&disk), [], "what its checksum does not fit is not believed");
+                assert_eq!(of(&disk), [], "a copy with a wrong checksum is not trusted");
             }
         }
     }

@@ -71,12 +71,12 @@ impl Numbers {
         match erasure {
             Erasure::FromP(x) => data[x.index()] = p ^ self.bytes[self.roles.p.index()],
             Erasure::FromQ(x) => {
-                let q = q ^ self.bytes[self.roles.q.expect("there is Q").index()];
+                let q = q ^ self.bytes[self.roles.q.expect("the level has Q").index()];
                 data[x.index()] = mul(q, inverse(power(x.index())));
             }
             Erasure::FromPq(x, y) => {
                 let p = p ^ self.bytes[self.roles.p.index()];
-                let q = q ^ self.bytes[self.roles.q.expect("there is Q").index()];
+                let q = q ^ self.bytes[self.roles.q.expect("the level has Q").index()];
                 let (gx, gy) = (power(x.index()), power(y.index()));
                 let dx = mul(q ^ mul(gy, p), inverse(gx ^ gy));
                 data[x.index()] = dx;

@@ -42,7 +42,8 @@ fn written(geometry: &Geometry, rows: &[(u64, usize)]) -> Vec<u8> {
         lane.payload.push(payload.freeze());
         // A batch without units would be durable at once.
         batch.units.push(units.start().0);
-        batch.reserved = space.reserve(3 * BATCH_ALIGNMENT, std::iter::empty()).expect("room");
+        batch.reserved =
+            space.reserve(3 * BATCH_ALIGNMENT, std::iter::empty()).expect("there is space");
         let placed = batch.place(form, &mut space, &mut touched);
         let numbers = Numbers { session: SESSION, previous, zone: 0 };
         let lane = &batch.lanes[slot.index()];
@@ -110,7 +111,8 @@ fn of_a_row_that_was_logged_twice_the_newer_record_counts() {
 fn a_torn_batch_is_unwritten_if_it_is_the_newest_and_damage_if_it_is_not() {
     let geometry = geometry(4);
     let zone = written(&geometry, &[(0, 1), (1024, 2)]);
-    let (batches, second) = (scan(&zone, SESSION, 0).expect("whole"), BATCH_ALIGNMENT as usize);
+    let (batches, second) =
+        (scan(&zone, SESSION, 0).expect("the batch is complete"), BATCH_ALIGNMENT as usize);
     assert_eq!(batches.values().map(|(_, at)| *at).collect::<Vec<_>>(), [0, second]);
     let mut torn = zone.clone();
     torn[second + 100] ^= 1;

@@ -111,7 +111,7 @@ impl Story {
         let given_up = unsolved.first().map_or(&[][..], |(_, indices)| &indices[..]);
         let mut result = (0, 0, given_up.len());
         for index in 0..data {
-            let bytes = held.data[index].as_ref().expect("none is left out");
+            let bytes = held.data[index].as_ref().expect("no member is excluded");
             if !written(index) {
                 result.0 += usize::from(given_up.contains(&index) || *bytes != self.old[index]);
             } else if !given_up.contains(&index) {

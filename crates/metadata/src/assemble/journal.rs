@@ -36,7 +36,7 @@ impl Found {
     /// journal, the other copy is erased.
     pub(crate) fn header(&self) -> &JournalHeader {
         let [first, second] = &self.headers;
-        first.as_ref().or(second.as_ref()).expect("it has one, or it would not have been found")
+        first.as_ref().or(second.as_ref()).expect("a found member has a superblock")
     }
 
     /// The index of the copy for this session.
@@ -219,7 +219,7 @@ fn take_wanted(
     run: u64,
     random: &Random,
 ) -> Result<Adopted> {
-    let (Candidate { disk, name }, signatures) = journals.wanted.expect("asked by the caller");
+    let (Candidate { disk, name }, signatures) = journals.wanted.expect("the caller checked it");
     let own = journals.found.into_iter().find(|found| found.name == name);
     let taken = match (own, said) {
         (Some(own), Some(note)) if is_it(&own, &note) => device(own, note.uuid, run)?,

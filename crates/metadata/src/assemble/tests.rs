@@ -39,12 +39,12 @@ fn degraded() -> Options {
 /// Makes a decision durable, as far as disks work.
 fn commit(assembly: &Assembly, configuration: Configuration, clean: bool) {
     let decision = Decision { configuration, clean, resync_from: None };
-    let _ = complete(assembly.metadata.commit(&decision)).expect("nothing waits");
+    let _ = complete(assembly.metadata.commit(&decision)).expect("the future completes");
 }
 
 /// Starts from these disks alone, and writes.
 fn go_on(rig: &Rig, which: &[usize]) {
-    let assembly = rig.assemble(which, &degraded()).expect("enough of them");
+    let assembly = rig.assemble(which, &degraded()).expect("enough members");
     commit(&assembly, assembly.configuration.clone(), false);
     commit(&assembly, assembly.configuration.clone(), true);
 }
@@ -117,7 +117,7 @@ fn missing_members_are_named_and_need_permission() {
     assert!(rig.assemble(&[0, 2, 3, 4], &Options::default()).is_ok());
     for (level, count) in [(Level::Raid0, 3), (Level::Linear, 3)] {
         let rig = Rig::of(level, count, |_| ());
-        let error = rig.assemble(&[0, 2], &degraded()).err().expect("nothing is double");
+        let error = rig.assemble(&[0, 2], &degraded()).err().expect("no name occurs twice");
         assert_eq!((error.kind(), error.slot()), (ErrorKind::DataLost, Some(Slot(1))));
         assert_contains(&error.to_string(), &["slot 1 of 3 is missing"]);
     }
@@ -391,7 +391,7 @@ fn a_member_that_linux_was_bringing_up_to_date_by_its_bitmap_is_rebuilt_whole() 
     });
     let assembly = rig.all().unwrap();
     assert_eq!(assembly.configuration.slots[2].recovered, Some(0));
-    let error = rig.assemble(&[0, 2], &degraded()).err().expect("it does not count yet");
+    let error = rig.assemble(&[0, 2], &degraded()).err().expect("the member does not count yet");
     assert_eq!(error.kind(), ErrorKind::DataLost);
 }
 

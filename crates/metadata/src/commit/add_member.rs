@@ -120,7 +120,7 @@ impl MetadataWriter {
         let (maps, small) = self.places(member_bytes, needed);
         let records: Vec<Record> = maps.into_iter().map(draw).collect();
         if records.is_empty() {
-            let small = small.expect("nothing fits, so one has said why");
+            let small = small.expect("no candidate fits, so one gave a reason");
             return Err(Error::refused(format!("{name}: {small}; use a larger disk")));
         }
         let no_room = |what: &str| {

@@ -114,7 +114,7 @@ impl MetadataWriter {
         let work: Vec<_> = {
             let mut state = self.state.borrow_mut();
             let State { records, bits, .. } = &mut *state;
-            let bits = bits.as_ref().expect("looked above; a bitmap does not vanish");
+            let bits = bits.as_ref().expect("checked above; a bitmap is never removed");
             let behind = |id: &MemberId| {
                 let record = records.get_mut(id)?;
                 let pages = std::mem::take(&mut record.behind);

@@ -20,18 +20,18 @@ fn decision(assembly: &Assembly, clean: bool) -> Decision {
 }
 
 fn commit(assembly: &Assembly, decision: &Decision) -> Result<(), Vec<MemberId>> {
-    let result = complete(assembly.metadata.commit(decision)).expect("nothing waits");
+    let result = complete(assembly.metadata.commit(decision)).expect("the future completes");
     result.map_err(|failures| failures.into_iter().map(|(id, _)| id).collect())
 }
 
 fn set(assembly: &Assembly, regions: RangeInclusive<u64>) {
     let set = assembly.metadata.set_bits(&assembly.configuration, regions);
-    complete(set).expect("nothing waits").expect("disks work");
+    complete(set).expect("the future completes").expect("the disks work");
 }
 
 fn clear(assembly: &Assembly, configuration: &Configuration, regions: &[u64]) {
     let clear = assembly.metadata.clear_bits(configuration, regions);
-    complete(clear).expect("nothing waits").expect("disks work");
+    complete(clear).expect("the future completes").expect("the disks work");
 }
 
 fn record_of(assembly: &Assembly) -> super::Record {
@@ -67,7 +67,8 @@ fn a_commit_writes_bitmap_then_flushes_then_writes_superblocks() {
             panic!("another order: {member:?}");
         };
         assert_eq!((bitmap, superblock), (&(8192..12288), &(4096..4608)));
-        let private = record_of(&assembly).map.private.expect("a member of ours has one");
+        let private =
+            record_of(&assembly).map.private.expect("a member written by Parapet has one");
         assert_eq!(*header, private.start..private.start + 4096, "copy 0: event 2");
     }
     assert_eq!(acts[3], [Act::Write(4096..4608, true)], "a spare has only a superblock");
@@ -158,13 +159,13 @@ fn a_stale_superblock_is_brought_up_to_date_before_the_next_commit() {
     commit(&assembly, &decision(&assembly, false)).unwrap();
     let acts = rig.acts();
     assert_eq!(acts[2][0], Act::Write(4096..4608, true), "first of all its superblock");
-    assert_eq!(acts[2].len(), acts[1].len() + 1, "then as the others");
+    assert_eq!(acts[2].len(), acts[1].len() + 1, "then like the others");
     // Whatever part of the next commit a crash leaves out, the member is never two events behind.
     let rig = one_behind();
     let assembly = rig.all().unwrap();
     rig.keep_superblock(2, true);
     assert_eq!(commit(&assembly, &decision(&assembly, false)), Err(vec![MemberId(2)]));
-    assert_eq!(rig.superblock(1).events, 2, "the others do not go on without it");
+    assert_eq!(rig.superblock(1).events, 2, "the others do not continue without it");
     let again = rig.all().unwrap();
     assert_eq!(again.configuration.in_sync(), again.geometry.all_slots());
 }
@@ -179,7 +180,7 @@ fn the_header_of_a_stale_member_is_not_overwritten() {
     let (behind, other) = (rig.superblock(2), rig.superblock(1));
     assert_eq!((behind.events, behind.utime), (other.events, other.utime));
     assert_eq!((behind.roles, behind.resync_offset), (other.roles, other.resync_offset));
-    let bounds = record_of(&assembly).map.private.expect("a member of ours has one");
+    let bounds = record_of(&assembly).map.private.expect("a member written by Parapet has one");
     let mut copies = [0; 8192];
     rig.disks[2].mem.peek(bounds.start, &mut copies);
     let superblock = rig.superblock(2);
@@ -253,7 +254,7 @@ fn a_bit_waits_for_the_slowest_member_and_calls_share_a_write() {
     assert_eq!(rig.disks[1].acts.borrow().len(), 1, "one write of a page at a time");
     rig.disks[1].release();
     for future in [first, same, other, third] {
-        complete(future).expect("all are released").expect("disks work");
+        complete(future).expect("all are released").expect("the disks work");
     }
     assert_eq!(rig.disks[1].acts.borrow().len(), 2, "the others shared the second write");
     let again = rig.all().unwrap();
@@ -288,8 +289,8 @@ fn a_bit_that_is_set_while_it_is_being_cleared_stays_set() {
     let mut setting = Box::pin(setting);
     assert!(poll_once(&mut setting).is_none());
     rig.disks[0].release();
-    complete(clearing).expect("released").expect("disks work");
-    complete(setting).expect("released").expect("disks work");
+    complete(clearing).expect("released").expect("the disks work");
+    complete(setting).expect("released").expect("the disks work");
     assert_eq!(dirty(&rig.all().unwrap()), [1]);
 }
 
@@ -307,7 +308,8 @@ fn a_spare_takes_a_slot_and_is_rebuilt_across_a_restart() {
     assert!(rebuilt.features.contains(Features::RECOVERY_OFFSET));
     assert_eq!(rebuilt.recovery_offset, 10 * CHUNK / 512);
     assert_eq!(rebuilt.roles[..4], [Role::Slot(0), Role::Faulty, Role::Slot(2), Role::Slot(1)]);
-    let again = rig.assemble(&[0, 2, 3], &Options::default()).expect("nobody new is missing");
+    let again =
+        rig.assemble(&[0, 2, 3], &Options::default()).expect("no further member is missing");
     assert_eq!(again.configuration.slots[1].recovered, Some(half));
     let whole = SlotAssignment { member: Some(MemberId(3)), recovered: None, replacement: None };
     let mut configuration = again.configuration.clone();
@@ -354,7 +356,7 @@ fn a_new_disk_is_admitted_with_the_next_number_and_written_by_the_next_commit() 
     let admit = |bytes: u64| {
         let disk = TestDisk::new(io::Limits::plain(bytes));
         let answer = assembly.metadata.admit(Rc::clone(&disk) as Rc<dyn Disk>, "new");
-        complete(answer).expect("nothing waits").map(|admitted| (disk, admitted))
+        complete(answer).expect("the future completes").map(|admitted| (disk, admitted))
     };
     assert_contains(&text(admit(6 * MIB).map(drop)), &["new", "too small", "6 MiB"]);
     let (disk, admitted) = admit(9 * MIB).unwrap();
@@ -396,7 +398,7 @@ fn lost_member() -> (Rig, Assembly) {
 
 fn readmit(assembly: &Assembly, disk: &Rc<TestDisk>) -> crate::error::Result<Readmitted> {
     let disk = Rc::clone(disk) as Rc<dyn Disk>;
-    complete(assembly.metadata.readmit(disk, "back")).expect("nothing waits")
+    complete(assembly.metadata.readmit(disk, "back")).expect("the future completes")
 }
 
 #[test]
@@ -473,7 +475,8 @@ fn a_removed_spare_does_not_come_back_by_itself() {
     assert!(again.configuration.spares.is_empty());
     assert_eq!(again.members.len(), 3);
     let disk = Rc::clone(&rig.disks[3]) as Rc<dyn Disk>;
-    let admitted = complete(again.metadata.admit(disk, "disk3")).expect("nothing waits").unwrap();
+    let admitted =
+        complete(again.metadata.admit(disk, "disk3")).expect("the future completes").unwrap();
     assert_eq!(admitted.id, MemberId(4), "it is a new one now");
 }
 
@@ -481,17 +484,17 @@ fn a_removed_spare_does_not_come_back_by_itself() {
 fn a_disk_as_large_as_the_member_can_take_its_place_where_each_has_a_size_of_its_own() {
     for version in [Version::V1_0, Version::V1_2] {
         let mut rig = Rig::with_sizes(&[8 * MIB, 9 * MIB]);
-        rig.create(&NewArray { version, ..new_array(Level::Linear, 2) }).expect("it fits");
+        rig.create(&NewArray { version, ..new_array(Level::Linear, 2) }).expect("the value fits");
         let assembly = rig.all().unwrap();
         let metadata = &assembly.metadata;
         let large = || {
             let disk = TestDisk::new(io::Limits::plain(9 * MIB));
-            let admitted = complete(metadata.admit(disk, "new")).expect("nothing waits");
-            admitted.expect("large enough").id
+            let admitted = complete(metadata.admit(disk, "new")).expect("the future completes");
+            admitted.expect("the disk is large enough").id
         };
         // The smaller member's place is taken by a disk that is cut to its size.
         let first = large();
-        metadata.fit(first, MemberId(0)).expect("it is larger");
+        metadata.fit(first, MemberId(0)).expect("the disk is larger");
         metadata.expel(MemberId(0));
         let second = large();
         metadata.fit(second, MemberId(1)).expect("as large");
@@ -553,10 +556,10 @@ fn a_member_that_never_answers_does_not_hold_up_the_record() {
     let random: Random = Rc::new(crate::test_disk::random);
     let options = Options::default();
     let assembly = crate::assemble::assemble(candidates, &options, Rc::new(Rushed), random);
-    let assembly = complete(assembly).expect("nothing waits").unwrap();
+    let assembly = complete(assembly).expect("the future completes").unwrap();
     rig.disks[1].holds.set(true);
     assert_eq!(commit(&assembly, &decision(&assembly, false)), Err(vec![MemberId(1)]));
-    assert_eq!(rig.superblock(0).events, 1, "nobody vouches for what it did not answer");
+    assert_eq!(rig.superblock(0).events, 1, "an unanswered commit is not trusted");
     rig.disks[1].release();
 }
 

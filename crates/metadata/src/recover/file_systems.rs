@@ -323,7 +323,7 @@ mod tests {
             let pages = Pages::new(&reach, &disks);
             let order = vec![Some(0), None];
             let walker = Walker { pages: &pages, hypothesis: &hypothesis, order: &order };
-            let steps = complete(walker.walk(&[0])).expect("nothing waits");
+            let steps = complete(walker.walk(&[0])).expect("the future completes");
             walked += usize::from(steps.tried > 0);
             assert!(steps.tried <= MOST_STEPS + MOST_INODES as usize, "{}", steps.tried);
         }

@@ -41,7 +41,7 @@ impl Disk for Held {
 impl Held {
     fn answer(&self) {
         let (op, ticket) = self.waiting.borrow_mut().remove(0);
-        let done = complete(self.inner.submit(op)).expect("memory answers at once");
+        let done = complete(self.inner.submit(op)).expect("a memory disk completes at once");
         self.answers.finish(ticket, done);
     }
 

@@ -497,7 +497,7 @@ impl Request {
             bytes[24..32].copy_from_slice(&self.length.to_be_bytes());
         } else {
             let length =
-                u32::try_from(self.length).expect("the caller knows that headers are compact");
+                u32::try_from(self.length).expect("the caller checked for compact headers");
             bytes[24..28].copy_from_slice(&length.to_be_bytes());
         }
         out.extend_from_slice(&bytes[..Request::header_bytes(style)]);

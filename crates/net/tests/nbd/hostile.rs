@@ -174,7 +174,7 @@ fn lies_about_data_end_the_link() {
         let victim = Victim::connected(SIZES, 1 << 20, 5);
         let mut answer = victim.submit(work);
         victim.send(&bytes);
-        let done = answer.take_ready().expect("it has failed");
+        let done = answer.take_ready().expect("the member has failed");
         assert_eq!(done.result.unwrap_err().kind(), ErrorKind::Gone);
         let ending = victim.ending.borrow().clone().unwrap();
         assert!(ending.contains(expected), "{expected}: {ending}");

@@ -126,11 +126,11 @@ fn connections() {
         Some(peer)
     };
     let mut clients: Vec<End> =
-        (0..limits::MAX_CONNECTIONS).map(|_| client().expect("there is a place")).collect();
+        (0..limits::MAX_CONNECTIONS).map(|_| client().expect("there is a free slot")).collect();
     assert!(client().is_none(), "one too many");
     clients.pop();
     world.run_until_idle();
-    clients.push(client().expect("one has gone"));
+    clients.push(client().expect("a free connection slot"));
     let flush = encoded(&[(request(0, command::FLUSH, 3, 0, 0), &[])]);
     assert!(clients.iter().all(|peer| world.exchange(peer, &flush).len() == 16), "all are served");
 }

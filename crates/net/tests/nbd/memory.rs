@@ -138,7 +138,7 @@ fn stalled_clients_that_hold_memory_are_disconnected() {
     let large = limit + OWN_BYTES;
     for by_write in [true, false] {
         let (world, slow, memory) = world(limit);
-        let hog = world.connect_over(1000, usize::MAX).expect("there is a place");
+        let hog = world.connect_over(1000, usize::MAX).expect("there is a free slot");
         world.transmit(&hog, &[], &[]);
         if by_write {
             send(&world, &hog, &header(command::WRITE, 1, 0, large));

@@ -43,8 +43,8 @@ impl SlowDisk {
 
     /// Performs and answers one waiting operation.
     pub fn answer(&self, which: usize) {
-        let (op, ticket) = self.waiting.borrow_mut().remove(which).expect("one is waiting");
-        let done = complete(self.inner.submit(op)).expect("the inner disk answers at once");
+        let (op, ticket) = self.waiting.borrow_mut().remove(which).expect("one request is waiting");
+        let done = complete(self.inner.submit(op)).expect("the inner disk completes at once");
         self.answers.finish(ticket, done);
     }
 

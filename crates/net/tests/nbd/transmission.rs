@@ -490,7 +490,7 @@ fn a_client_that_vanishes_ends_only_itself() {
     assert_eq!(slow.waiting(), 1, "the whole write is under way, the half one is not");
     drop(peer);
     world.run_until_idle();
-    assert_eq!(world.server.connections(), 2, "it is waited for what was started");
+    assert_eq!(world.server.connections(), 2, "started requests are waited for");
     slow.answer_all(&world, &mut Dice(1));
     assert_eq!(world.server.connections(), 1);
     assert!(world.ending().starts_with("Vanished"));
@@ -529,7 +529,7 @@ fn disconnect_is_polite() {
         (request(0, command::READ, 1, 0, 512), request(0, command::DISCONNECT, 0, 0, 0));
     peer.push(&encoded(Style::Simple, &[(read, &[]), (bye, &[])]));
     slow.answer_all(&world, &mut Dice(1));
-    assert_eq!(peer.pull().len(), 528, "what was asked before is answered");
+    assert_eq!(peer.pull().len(), 528, "earlier requests are answered");
     assert!(peer.is_closed());
     assert_eq!(world.ending(), "Finished");
 }
@@ -548,7 +548,7 @@ fn drains_and_closes(
 ) {
     // Linux's client sends it again over its next connection; an error, ESHUTDOWN, too, it would
     // hand to its file system.
-    assert_eq!(world.exchange(busy, &read(2)), [], "what comes later is not answered");
+    assert_eq!(world.exchange(busy, &read(2)), [], "later requests are not answered");
     assert!(complete(over.as_mut()).is_none());
     slow.answer_all(world, &mut Dice(1));
     assert_eq!(busy.pull().len(), 528);
@@ -567,7 +567,7 @@ fn shutdown_finishes_requests_in_flight() {
     let mut over = Box::pin(world.server.shutdown());
     world.run_until_idle();
     assert!(idle.is_closed() && greeting.is_closed());
-    assert!(world.connect_over(10, 10).is_none(), "nobody comes in any more");
+    assert!(world.connect_over(10, 10).is_none(), "no new connection is accepted");
     drains_and_closes(&world, &slow, &busy, over.as_mut());
 }
 
@@ -585,11 +585,14 @@ fn an_export_that_retires_ends_its_own_connections_only() {
     world.run_until_idle();
     let mut over = Box::pin(export.retire());
     world.run_until_idle();
-    assert!(idle.is_closed() && !greeting.is_closed(), "who has not chosen yet may choose another");
+    assert!(
+        idle.is_closed() && !greeting.is_closed(),
+        "a client without an export may choose another"
+    );
     drains_and_closes(&world, &slow, &busy, over.as_mut());
     assert_eq!(world.exchange(&elsewhere, &read(3)).len(), 528, "the other one is served");
     let late = open(&world, Style::Simple);
-    assert!(late.is_closed(), "who comes to it from a list of earlier is not served");
+    assert!(late.is_closed(), "a client with an earlier list is not served");
 }
 
 /// The status of a large range on a disk that answers at once: other clients have their turn

@@ -255,7 +255,7 @@ fn there_are_only_so_many_places() {
     world.run_until_idle();
     assert_eq!(world.ending(), "Crowded");
     // Another listener has places of its own.
-    let other = world.connect_through(1, 1 << 30, usize::MAX).expect("there is a place");
+    let other = world.connect_through(1, 1 << 30, usize::MAX).expect("there is a free slot");
     world.transmit(&other, &[], &[]);
     drop(clients);
     world.run_until_idle();

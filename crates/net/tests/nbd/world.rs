@@ -80,7 +80,7 @@ impl World {
 
     /// A new connection with much room.
     pub fn connect(&self) -> End {
-        self.connect_over(1 << 30, usize::MAX).expect("there is a place")
+        self.connect_over(1 << 30, usize::MAX).expect("there is a free slot")
     }
 
     /// A new connection over a stream with this much room, read in bites.

@@ -77,7 +77,7 @@ impl Flights {
         // `u32::MAX` would make the last slot's name equal to IGNORED.
         entry.generation = (entry.generation + 1) % u32::MAX;
         self.free.push(slot);
-        entry.flight.take().expect("a flight of this generation is in the air")
+        entry.flight.take().expect("a flight of this generation is in progress")
     }
 
     fn in_the_air(&self) -> usize {

@@ -150,7 +150,7 @@ fn is_stale(address: &SocketAddrUnix) -> Result<bool> {
             Ok(()) => {}
         }
         let left = end.saturating_duration_since(Instant::now());
-        let left = Timespec::try_from(left).expect("it is short");
+        let left = Timespec::try_from(left).expect("the wait is short");
         let said = poll(&mut [PollFd::new(&probe, PollFlags::IN)], Some(&left));
         let ended = match recv(&probe, &mut [0; 1][..], RecvFlags::DONTWAIT) {
             Ok((read, _)) => read == 0,

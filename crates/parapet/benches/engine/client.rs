@@ -1,5 +1,5 @@
-//! A client that keeps a number of requests in flight, and times each of them. It reuses its buffers
-//! and lists and allocates nothing during a measurement, so the result is the time of the disk.
+//! A client that keeps a number of requests in flight, and times each of them. It reuses its
+//! buffers and lists and allocates nothing during a measurement: the result is the disk's time.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;

@@ -4,10 +4,10 @@
 //!
 //! `cargo bench -p parapet --bench engine [-- WHAT] [memory|tmpfs|disk]`, where WHAT is `matrix`,
 //! `safety`, `degraded` or `background` (`cargo xtask bench engine` stores the figures). Prints one
-//! JSON line for each figure: medians over the rounds. Each round measures all subjects in turn, and
-//! the ratio is the median of the ratios of the rounds. Rates are MB/s (10⁶ bytes) for sequential
-//! loads and thousands of requests per second for random ones. Everything runs on one core: on
-//! memory and tmpfs 1000 / (k/s) is the CPU time of a request in µs.
+//! JSON line for each figure: medians over the rounds. Each round measures all subjects in turn,
+//! and the ratio is the median of the ratios of the rounds. Rates are MB/s (10⁶ bytes) for
+//! sequential loads and thousands of requests per second for random ones. Everything runs on one
+//! core: on memory and tmpfs 1000 / (k/s) is the CPU time of a request in µs.
 
 #![forbid(unsafe_code)]
 

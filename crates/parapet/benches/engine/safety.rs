@@ -1,5 +1,6 @@
-//! The cost of safety: the same array with each consistency policy, with and without checksums. Each
-//! round measures all of them in turn. The ratio refers to the default policy without checksums.
+//! The cost of safety: the same array with each consistency policy, with and without checksums.
+//! Each round measures all of them in turn. The ratio refers to the default policy without
+//! checksums.
 
 use array::Array;
 use layout::Level;

@@ -157,7 +157,7 @@ mod tests {
         job_rate.see(second(12), job(10_100));
         assert_eq!(job_rate.array_rate(), None, "too early to tell");
         job_rate.see(second(15), job(10_100));
-        assert_eq!(job_rate.array_rate(), Some(0), "it stands still");
+        assert_eq!(job_rate.array_rate(), Some(0), "the job makes no progress");
         job_rate.see(second(300), None);
         assert_eq!(job_rate.array_rate(), None);
     }

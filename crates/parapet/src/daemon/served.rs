@@ -253,14 +253,14 @@ mod tests {
         let name = format!("parapet-served-{}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let raw = std::fs::File::create(&path).expect("a file");
-        raw.set_len(1 << 20).expect("room");
+        raw.set_len(1 << 20).expect("there is space");
         let held = FileDisk::open(&path, &Options::default(), &executor.spawner()).expect("opens");
         let leaving = [Rc::downgrade(&held)];
         assert!(usable(&leaving, held.identity()).is_some(), "as long as it is whole");
-        raw.set_len(4096).expect("a file can be cut");
+        raw.set_len(4096).expect("a file can be truncated");
         assert!(usable(&leaving, held.identity()).is_none());
-        raw.set_len(1 << 20).expect("room");
-        assert!(usable(&leaving, held.identity()).is_none(), "what it held is lost");
-        std::fs::remove_file(&path).expect("it is there");
+        raw.set_len(1 << 20).expect("there is space");
+        assert!(usable(&leaving, held.identity()).is_none(), "its data is lost");
+        std::fs::remove_file(&path).expect("the item exists");
     }
 }

@@ -29,7 +29,7 @@ fn find(world: &World, members: &[String], block: &[u8]) -> (usize, u64) {
         let at = bytes.chunks(BLOCK).position(|chunk| chunk == block)?;
         Some((slot, (at * BLOCK) as u64))
     });
-    found.expect("some member has it")
+    found.expect("a member has the data")
 }
 
 /// Flips a byte of a member; a second call restores it.

@@ -139,7 +139,7 @@ fn the_log_has_changes_of_state_and_an_order_is_no_error() {
     let server = world.serve(&[&["tank", "--read-only"], &["m0", "s0"][..]].concat());
     assert_eq!(server.terminate(), 0);
     let log = world.log();
-    let line = log.lines().find(|line| line.contains("read-only")).expect("it is told");
+    let line = log.lines().find(|line| line.contains("read-only")).expect("the event is logged");
     assert!(line.contains("INFO"), "{line}");
 
     // Its parity is not computed yet, and its log is empty.
@@ -320,7 +320,7 @@ fn a_disk_is_looked_for_where_the_user_is() {
         let answer = send_request(&world, &[head.as_bytes(), order].concat());
         assert!(answer.contains("PPT-5003"), "{verb}: {answer}");
     }
-    assert!(std::fs::read(&backup).unwrap() == before, "nobody has written to it");
+    assert!(std::fs::read(&backup).unwrap() == before, "the file is unchanged");
     assert_eq!(server.terminate(), 0);
 }
 

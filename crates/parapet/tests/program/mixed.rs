@@ -44,7 +44,7 @@ impl Raw {
 
     pub fn take(&mut self, count: usize) -> Vec<u8> {
         let mut bytes = vec![0; count];
-        self.from.read_exact(&mut bytes).expect("an answer, and no hang");
+        self.from.read_exact(&mut bytes).expect("the request completes without a hang");
         bytes
     }
 }
@@ -97,13 +97,13 @@ fn reads_and_writes_sent_together_are_all_answered() {
             let mut seen = [false; 16];
             for _ in 0..16 {
                 let mut reply = [0; 16];
-                from.read_exact(&mut reply).expect("an answer, and no hang");
+                from.read_exact(&mut reply).expect("the request completes without a hang");
                 assert_eq!(reply[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0]);
                 let cookie = usize::from(reply[15]);
                 assert!(!std::mem::replace(&mut seen[cookie], true), "answered twice");
                 if cookie < 8 {
                     let mut data = vec![0; read_kib << 10];
-                    from.read_exact(&mut data).expect("data, and no hang");
+                    from.read_exact(&mut data).expect("the read completes with data");
                     assert!(data.iter().all(|&byte| byte == 0));
                 }
             }

@@ -184,10 +184,10 @@ fn a_plan_of_an_array_of_arrays_writes_nothing_to_their_members() {
     assert_eq!(world.json(&[&create[..], &["--dry-run"]].concat())["done"], false);
     assert!(content() == before, "a plan writes nothing");
     world.refused(&create, 3, "PPT-3002");
-    assert!(content() == before, "nor does one that nobody has confirmed");
+    assert!(content() == before, "nor does an unconfirmed one");
     let many = ["create", "tank", "--level", "6", "--scan", ".", "--yes"];
     world.refused(&[&many[..], &["array:left", "array:right"]].concat(), 2, "PPT-2002");
-    assert!(content() == before, "nor does one that is no array");
+    assert!(content() == before, "nor does a disk that is no array");
     assert_eq!(world.json(&[&create[..], &["--yes"]].concat())["done"], true);
     for disk in world.json(&[&["examine"], &all[..]].concat())["disks"].as_array().unwrap() {
         assert_eq!(disk["superblocks"][0]["clean"], true, "{disk}");

@@ -284,7 +284,7 @@ fn after_a_kill_under_load_only_the_dirty_regions_are_resynced() {
     let unsynced = array["unsynced_bytes"].as_u64().unwrap();
     assert!(unsynced > 0 && unsynced <= bits * 3 * 65536, "{bits} bits: {array}");
     assert!(unsynced <= 9 << 20, "only where the load was: {array}");
-    assert!(world.content()[..data.len()] == data, "all that was flushed is there");
+    assert!(world.content()[..data.len()] == data, "all flushed data is present");
     world.order(&["speed", "tank", "--speed-max", "off"]);
     assert_eq!(world.wait_until_idle()["unsynced_bytes"], 0);
     world.order(&["scrub", "tank", "check"]);

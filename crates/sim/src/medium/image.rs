@@ -53,7 +53,7 @@ impl Spare {
 
 /// The bytes of a page that was just taken from the spare ones.
 fn own(page: &mut Rc<Bytes>) -> &mut Bytes {
-    Rc::get_mut(page).expect("spare pages are nobody's")
+    Rc::get_mut(page).expect("spare pages have no other owner")
 }
 
 /// The pages that a range touches: page number, range within the page, bytes done before it.
@@ -123,8 +123,8 @@ impl Image {
         if let Some(new) = new {
             *slot = Page::Bytes(new);
         }
-        let Page::Bytes(bytes) = slot else { unreachable!("made just before") };
-        Rc::get_mut(bytes).expect("made, or looked at, just before")
+        let Page::Bytes(bytes) = slot else { unreachable!("created just before") };
+        Rc::get_mut(bytes).expect("created or checked just before")
     }
 
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8], spare: &mut Spare) {
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(read(&mut copy, 0, 8192), [1; 8192]);
         assert_eq!((own[0], own[4096], own[4608], own[5120]), (2, 2, 0, 1));
         copy.share(0, &image, &mut spare);
-        assert_eq!(spare.0.len(), 1, "what nobody shows is used again");
+        assert_eq!(spare.0.len(), 1, "an unreferenced page is reused");
         image.write(512, &[3; 512], &mut spare);
         let other = read(&mut copy, 0, 8192);
         assert_eq!((spare.0.len(), other[512], other[4096]), (0, 2, 1));

@@ -139,7 +139,7 @@ fn discarded_content_may_be_in_a_cache_only() {
             oracle.flushed(flush);
         }
         oracle.crash(Caches::Emptied);
-        assert_eq!(sees(&mut oracle, &[0; 512]), !flushed, "what was there before");
+        assert_eq!(sees(&mut oracle, &[0; 512]), !flushed, "the data before");
     }
 }
 
@@ -155,7 +155,7 @@ fn the_content_after_overlapping_discards_is_no_older_than_the_last() {
     let before = oracle.read(0, 512);
     oracle.acknowledge(second, false);
     assert!(sees(&mut oracle, &[7; 512]));
-    assert!(oracle.check(before, [&in_a[..]]).is_ok(), "the second was under way as it began");
+    assert!(oracle.check(before, [&in_a[..]]).is_ok(), "the second was already running");
     assert!(sees(&mut oracle, &[7; 512]), "it stays so");
     assert!(!sees(&mut oracle, &[8; 512]) && !sees(&mut oracle, &in_a));
 }

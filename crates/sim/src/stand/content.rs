@@ -62,7 +62,7 @@ pub fn name(origin: Origin) -> String {
     match origin {
         0 => "what was there at first".into(),
         ERROR => "an error".into(),
-        ALIEN => "what nobody wrote there".into(),
+        ALIEN => "content never written there".into(),
         write => format!("write {write}"),
     }
 }

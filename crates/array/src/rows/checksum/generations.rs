@@ -178,7 +178,7 @@ impl Engine {
         if data.clone().any(|generation| generation.is_none()) {
             return None;
         }
-        match behind(parity, data.map(|known| known.expect("looked at just now"))) {
+        match behind(parity, data.map(|known| known.expect("the index was just checked"))) {
             Behind::Data(index) => Some(row.map.data(index)),
             Behind::Parity => Some(row.map.p()),
             Behind::Nobody | Behind::Unclear => None,

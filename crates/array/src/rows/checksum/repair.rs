@@ -94,7 +94,7 @@ impl RowOp<'_> {
         };
         let writable = view.mode == Mode::ReadWrite;
         for (slot, bytes) in right {
-            let member = view.member(slot).expect("it was read");
+            let member = view.member(slot).expect("the block was read");
             let crc = parity::crc32c(0, &bytes);
             let recovered = match checksums.judge(member, slot, block, crc) {
                 Verdict::Right => Recovered::FitsEntry,

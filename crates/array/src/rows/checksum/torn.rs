@@ -161,11 +161,12 @@ impl RowOp<'_> {
             report.find(Finding { repaired: true, ..found });
             report.repaired_bytes += bytes.len() as u64;
             let piece = self.work.pieces.iter_mut().find(|piece| piece.slot == slot);
-            piece.expect("what does not fit was read").buf = Some(self.engine.pool.copy_of(&bytes));
+            piece.expect("the remaining data was read").buf =
+                Some(self.engine.pool.copy_of(&bytes));
             self.work.outgoing.push(Outgoing { slot, at: row.at(), bytes: bytes.freeze() });
         }
         for slot in open.iter() {
-            let bytes = row.have(&self.work.pieces, slot).expect("what does not fit was read");
+            let bytes = row.have(&self.work.pieces, slot).expect("the remaining data was read");
             let crc = parity::crc32c(0, bytes);
             self.work.news.push(New { slot, block, crc, begins: true, whole: true, ages: 1 });
         }

@@ -102,7 +102,7 @@ impl RowOp<'_> {
             let checksummed = row.roles.parity().count() + row.row.count;
             self.engine.setup.clock.charge(io::Cost::Checksum, row.row.len() * checksummed as u64);
         }
-        assert!(outgoing.is_empty(), "bytes go out that get no checksum");
+        assert!(outgoing.is_empty(), "a write without a checksum");
     }
 
     /// Computes checksums of the outgoing bytes, all in whole blocks.

@@ -47,7 +47,7 @@ impl RowOp<'_> {
             news = rest;
             any |= self.engine.gather_row(log, row, (own, checksummed), fresh, view);
         }
-        assert!(outgoing.is_empty() && news.is_empty(), "bytes go out that no record tells of");
+        assert!(outgoing.is_empty() && news.is_empty(), "a write without a log record");
         if !any {
             return true;
         }

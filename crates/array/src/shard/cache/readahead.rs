@@ -178,7 +178,7 @@ impl Ahead {
             }
             let mut target = Target { offset: range.start, bufs };
             for piece in &stream.pieces[first..last] {
-                let State::There(buf) = &piece.state else { unreachable!("looked at above") };
+                let State::There(buf) = &piece.state else { unreachable!("checked above") };
                 let (from, to) = (piece.start.max(range.start), piece.end.min(range.end));
                 let part = (from - piece.start) as usize..(to - piece.start) as usize;
                 target.put(from, &buf[part]);

@@ -139,7 +139,7 @@ impl Pieces {
         }
         let index = *self.queue.front()?;
         let remote = self.remote;
-        let operation = self.operations[index].as_mut().expect("queued until it is cut up");
+        let operation = self.operations[index].as_mut().expect("queued until it is split");
         let (at, total) = (operation.cut, operation.op.work.len());
         let (command, own, most) = match operation.flushing {
             true => (command::FLUSH, 0, 0),

@@ -128,8 +128,8 @@ struct SlowDisk {
 
 impl SlowDisk {
     fn answer(&self, which: usize) {
-        let (op, ticket) = self.waiting.borrow_mut().remove(which).expect("one is waiting");
-        let done = complete(self.inner.submit(op)).expect("memory answers at once");
+        let (op, ticket) = self.waiting.borrow_mut().remove(which).expect("one request is waiting");
+        let done = complete(self.inner.submit(op)).expect("a memory disk completes at once");
         self.answers.finish(ticket, done);
     }
 }

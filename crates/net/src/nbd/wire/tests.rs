@@ -47,7 +47,8 @@ fn replies_come_back() {
     for style in STYLES {
         let mut bytes = Vec::new();
         reply::data(&mut bytes, style, &request(512), 512);
-        let (header, length) = ReplyHeader::decode(&bytes, style).unwrap().expect("all there");
+        let (header, length) =
+            ReplyHeader::decode(&bytes, style).unwrap().expect("all members are present");
         assert_eq!(header.cookie, 0x0304);
         match style {
             Style::Simple => assert_eq!((header.form, length), (Form::Simple { error: 0 }, 16)),

@@ -105,7 +105,7 @@ pub(super) async fn lay(guess: &Guess, disks: Vec<Opened>, on: &Spawner) -> Resu
     };
     let (set_uuid, device_uuids) = (uuid(), disks.iter().map(|_| uuid()).collect::<Vec<_>>());
     let bytes: Vec<u64> = disks.iter().map(Opened::bytes).collect();
-    let name = Name::new(NAME).expect("it is short");
+    let name = Name::new(NAME).expect("the name is short");
     let seconds = u64::try_from(Timestamp::now().as_second()).unwrap_or(0);
     let stamps = stamps(guess, &bytes, (name, set_uuid, &device_uuids), seconds);
     let stamps = stamps.ok_or_else(|| {

@@ -40,13 +40,13 @@ fn check_choice(alike: &[usize], all: &[Option<u32>], resolved: bool) {
     let votes = |copy: usize| alike.iter().filter(|&&other| other == alike[copy]).count();
     let wins = |copy: usize| alike.len() > 2 && 2 * votes(copy) > alike.len();
     assert!(named || source == 0, "a guess is the first: {story}");
-    assert!(resolved || !named, "nobody is wrong where copies never agreed: {story}");
+    assert!(resolved || !named, "a member is named though copies never agreed: {story}");
     if resolved && (0..alike.len()).any(wins) {
         assert!(named && wins(source), "the majority counts before generations: {story}");
     } else if named {
-        assert!(is_newest(source, all), "who is named has lost nothing: {story}");
+        assert!(is_newest(source, all), "the named member has lost no write: {story}");
         for copy in (0..alike.len()).filter(|&copy| alike[copy] != alike[source]) {
-            assert!(!is_newest(copy, all), "who is not has: {story}");
+            assert!(!is_newest(copy, all), "an unnamed member has lost a write: {story}");
         }
     }
 }
@@ -80,7 +80,7 @@ fn of_torn_copies_only_matching_ones_are_valid_and_the_newest_first() {
                 let fitting: Vec<_> = (0..len).filter(|&copy| fit[copy]).collect();
                 let known = fitting.iter().all(|&copy| all[copy].is_some());
                 let own: Vec<_> = fitting.iter().map(|&copy| all[copy]).collect();
-                let at = fitting.iter().position(|&copy| copy == choice).expect("it fits");
+                let at = fitting.iter().position(|&copy| copy == choice).expect("the value fits");
                 let distinct = known && (0..own.len()).any(|copy| is_newest(copy, &own));
                 assert!(if distinct { is_newest(at, &own) } else { at == 0 }, "{story}: {choice}");
             });

@@ -16,7 +16,7 @@ impl Fixture {
     }
 
     fn piece(&self, start: u64, bytes: &[u8]) -> Piece {
-        let memory = self.room.try_take(memory_of(bytes.len() as u64)).expect("there is room");
+        let memory = self.room.try_take(memory_of(bytes.len() as u64)).expect("there is space");
         Piece::new(start, self.pool.copy_of(bytes).freeze(), Rc::new(memory))
     }
 
@@ -70,7 +70,7 @@ fn a_span_is_full_when_no_byte_is_missing() {
 fn frozen_blocks_lie_under_newer_ones_until_they_have_left() {
     let mut map = Fixture::new();
     map.put(0, 20, 1);
-    let (first, range) = map.held.freeze(0).expect("one is open");
+    let (first, range) = map.held.freeze(0).expect("one file is open");
     assert_eq!(range, 0..20);
     assert!(map.held.freeze(0).is_none());
     map.put(10, 20, 2);
@@ -95,7 +95,7 @@ fn stuck_blocks_are_read_until_newer_bytes_are_on_the_members() {
     map.put(100, 20, 1);
     let (first, _) = map.held.freeze(0).expect("open");
     map.held.stick(first);
-    assert!(!map.held.is_leaving(), "nobody waits for what is stuck");
+    assert!(!map.held.is_leaving(), "no request waits for stuck blocks");
     assert_eq!(map.read(0..20), [1; 20]);
     map.put(5, 5, 2);
     let (second, _) = map.held.freeze(0).expect("open");
@@ -103,7 +103,7 @@ fn stuck_blocks_are_read_until_newer_bytes_are_on_the_members() {
     assert_eq!(map.read(0..20), [[1; 5], [0; 5], [1; 5], [1; 5]].concat(), "members show there");
     map.held.overtaken(&(0..200));
     assert_eq!(map.read(0..20), [0; 20]);
-    assert_eq!(map.read(100..120), [1; 20], "what is open is newer");
+    assert_eq!(map.read(100..120), [1; 20], "the open member is newer");
     assert_eq!(map.room.used(), 4096);
 }
 
