@@ -34,6 +34,7 @@ cargo sim [SEED] [--seeds A..B] [--regressions] [--fresh] [--seconds N] [--level
   --checksums   arrays keep checksums, where they can
   --journal     arrays with parity have a journal device
   --ruins       more is lost than the level bears, again and again
+  --stores      members share a store that runs out of space, again and again
   --level L     only this level: linear, 0, 1, 10, 4, 5, 6, 3.5
   --shards N    so many shards
   --cache C     only this cache mode: none, sync, writeback
@@ -132,6 +133,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
             "--checksums" => request.wish.checksums = true,
             "--journal" => request.wish.journal = true,
             "--ruins" => request.wish.ruins = true,
+            "--stores" => request.wish.stores = true,
             "--whole" => request.whole = true,
             "--verbose" => request.verbose = true,
             "--marks" => request.marks = true,
