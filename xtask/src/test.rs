@@ -53,6 +53,7 @@ const STEPS: &[Step] = &[
         "cargo sim --full --ruins --checksums --seeds 0..150",
         2,
     ),
+    step("stores", "members on a store that fills up", "cargo sim --stores --seeds 0..300", 1),
     step(
         "interop",
         "real kernels: one array of each layout in both directions; the kernel's NBD client",

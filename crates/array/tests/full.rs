@@ -123,10 +123,13 @@ fn a_member_is_kept_if_its_store_is_that_of_too_many_others() {
 /// A write that was left in the middle of a row: nothing of that row is computed.
 #[test]
 fn what_an_unfinished_write_has_torn_is_an_error_and_no_garbage() {
-    for log in [true, false] {
+    // Without checksums nothing else would show that the block is wrong.
+    for (log, checksums) in [(true, false), (false, false), (true, true), (false, true)] {
         let world = World::new(3, 6 << 20);
         let layout = Layout::default_for(Level::Raid5, 3);
-        let mut new = NewArray { zeroed: true, ..NewArray::new("tank", layout, CHUNK) };
+        let checksums = Some(checksums);
+        let new = NewArray::new("tank", layout, CHUNK);
+        let mut new = NewArray { zeroed: true, checksums, ..new };
         if !log {
             new.consistency = Some(layout::private::Consistency::Bitmap);
         }

@@ -281,7 +281,7 @@ impl Director {
     }
 
     /// With a missing member, blocks being written there at the crash may be lost.
-    fn note_exposure(&self) {
+    pub(crate) fn note_exposure(&self) {
         let whole = |node: &Rc<Node>| node.running().is_some() && node.endangered().is_empty();
         if !self.nodes.iter().all(whole) {
             self.expose(None);

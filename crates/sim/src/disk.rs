@@ -20,8 +20,10 @@ use io::{
 
 mod damage;
 mod flights;
+mod store;
 
 pub use damage::{Stray, WriteFault};
+pub use store::Store;
 
 use crate::clock::SimClock;
 use crate::cut::{Cut, Mode};
@@ -120,6 +122,8 @@ pub struct SimDisk {
     drained: Cell<bool>,
     /// It lost its power: existing handles stay dead.
     unplugged: Cell<bool>,
+    /// The store whose space it uses.
+    store: Option<Rc<Store>>,
 }
 
 /// A write that a crash may take back, or part of it.
@@ -171,7 +175,13 @@ impl SimDisk {
             strayed: Cell::new(0),
             drained: Cell::new(false),
             unplugged: Cell::new(false),
+            store: None,
         }
+    }
+
+    /// The same disk, as a file on this store.
+    pub fn on_store(self, store: &Rc<Store>) -> SimDisk {
+        SimDisk { store: Some(Rc::clone(store)), ..self }
     }
 
     /// The disk that an agenda entry belongs to.
@@ -230,7 +240,7 @@ impl SimDisk {
             flight.result = Err(Error::new(ErrorKind::Gone, self.name.clone()));
             return;
         }
-        let (offset, fua) = (flight.op.offset, flight.op.fua);
+        let offset = flight.op.offset;
         let mut medium = self.medium.borrow_mut();
         if flight.op.work.is_write()
             && let Some(kind) = self.fails(&flight.op)
@@ -239,8 +249,20 @@ impl SimDisk {
             self.apply_partly(&mut medium, &flight.op);
             return;
         }
+        if let Some(kind) = self.lacks_space(&medium, &flight.op) {
+            flight.result = Err(Error::new(kind, self.name.clone()));
+            return self.land_stored(&mut medium, &flight.op);
+        }
+        let len = if flight.op.work.is_write() { flight.op.work.len() } else { 0 };
+        let holes = medium.holes(offset, len);
+        self.take_effect(&mut medium, flight);
+        self.take_space(holes, medium.holes(offset, len));
+    }
+
+    fn take_effect(&self, medium: &mut Medium, flight: &mut Flight) {
+        let (offset, fua) = (flight.op.offset, flight.op.fua);
         match &mut flight.op.work {
-            Work::Read(bufs) => flight.result = self.read(&mut medium, offset, bufs),
+            Work::Read(bufs) => flight.result = self.read(medium, offset, bufs),
             Work::Write(bufs) => {
                 let mut at = match self.stray(offset, bufs) {
                     Some(Stray::Lost) => return,
@@ -275,7 +297,7 @@ impl SimDisk {
                 medium.zero(offset, *len, fua);
                 self.repair_written(offset, *len);
             }
-            Work::Discard { len } => self.discard(&mut medium, offset, *len, fua),
+            Work::Discard { len } => self.discard(medium, offset, *len, fua),
             Work::Extents { len, found } => {
                 found.clear();
                 found.extend(medium.runs(offset, *len).into_iter().map(|(len, stored)| {
@@ -403,7 +425,9 @@ impl SimDisk {
         let mut under_way = 0;
         for flight in &flights {
             // A disk that is gone or full takes nothing any more.
-            let dead = self.damage.gone.get() || self.fails(&flight.op).is_some();
+            let dead = self.damage.gone.get()
+                || self.fails(&flight.op).is_some()
+                || self.lacks_space(&medium, &flight.op).is_some();
             if !flight.landed && !dead {
                 under_way += usize::from(leave(&mut medium, &flight.op));
             }

@@ -83,6 +83,8 @@ pub enum What {
     Lie(u64),
     /// Something happens to the journal device.
     Journal(u64),
+    /// The store of several members runs out of space.
+    Store(u64),
 }
 
 /// An event, its time, and its victim.
@@ -135,7 +137,7 @@ pub fn draw(options: &Options) -> Vec<Incident> {
 type Draw = fn(&mut Rng) -> What;
 
 /// The possible incidents, and their frequency.
-fn weights(dangers: &Dangers) -> [(u64, Draw); 25] {
+fn weights(dangers: &Dangers) -> [(u64, Draw); 26] {
     [
         (dangers.command, |_| What::Command),
         (dangers.gone, |_| What::Gone),
@@ -166,6 +168,7 @@ fn weights(dangers: &Dangers) -> [(u64, Draw); 25] {
         (dangers.split, |rng| What::Split(rng.bits())),
         (dangers.foreign, |rng| What::Foreign(rng.bits())),
         (dangers.journal, |rng| What::Journal(rng.bits())),
+        (dangers.store, |rng| What::Store(rng.bits())),
     ]
 }
 
@@ -236,6 +239,7 @@ impl Director {
             What::Foreign(chance) => self.foreign(chance).await,
             What::Lie(chance) => self.lying_flush(slot, chance).await,
             What::Journal(chance) => self.fault_journal(node, chance),
+            What::Store(chance) => self.fill_up(chance).await,
             kind => self.fail_member(node, slot, kind),
         }
     }
@@ -588,7 +592,7 @@ impl Director {
         found
     }
 
-    async fn again(&self, node: &Rc<Node>) {
+    pub(crate) async fn again(&self, node: &Rc<Node>) {
         // Lost disks stay out: broken disks are not present at a start.
         let present =
             |name: &str| self.stage.world.disk_named(name).is_none_or(|disk| !disk.has_fault());

@@ -25,6 +25,7 @@ pub mod cut;
 pub mod disk;
 pub mod executor;
 pub mod exhaust;
+pub mod fill;
 pub mod foreign;
 pub mod garbage;
 pub mod incident;

@@ -35,6 +35,7 @@ Run simulated arrays under faults and check them against an oracle. A failing se
   --checksums        enable checksums where the array allows them
   --journal          give arrays with parity a journal device
   --ruins            lose more members than the level tolerates, repeatedly
+  --stores           fill a store that members share, repeatedly
   --level L          use this level only: linear, 0, 1, 10, 4, 5, 6, 3.5
   --shards N         number of shards, 1 to 16
   --cache MODE       use this cache mode only: none, sync, writeback
@@ -138,6 +139,7 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Request, String> {
             "--checksums" => request.wish.checksums = true,
             "--journal" => request.wish.journal = true,
             "--ruins" => request.wish.ruins = true,
+            "--stores" => request.wish.stores = true,
             "--whole" => request.whole = true,
             "--verbose" => request.verbose = true,
             "--marks" => request.marks = true,

@@ -247,6 +247,17 @@ pub const JOURNAL_OLD: &str = "journal device: an old copy in its place";
 /// Where arrays are asked to have such a device.
 const JOURNALED: [&str; 4] = [JOURNAL_HARMED, JOURNAL_LOST, JOURNAL_AWAY, JOURNAL_OLD];
 
+/// The store of several members is nearly full.
+pub const STORE_SHORT: &str = "F15: a shared store runs out of space";
+/// The array cannot be written without them.
+pub const STORE_FULL: &str = "F15: an array is full";
+/// And loses another member meanwhile.
+pub const STORE_LOSS: &str = "F15: a full array loses a member";
+/// A write was left unfinished.
+pub const STORE_WRITE: &str = "F15: a write finds no space";
+/// Where members share a store.
+const STORED: [&str; 4] = [STORE_SHORT, STORE_FULL, STORE_LOSS, STORE_WRITE];
+
 /// F8 in the table of checksums.
 pub const F8_TABLE: &str = "F8: rot in the table of checksums";
 /// Where arrays are asked to have checksums.
@@ -281,14 +292,18 @@ pub fn in_flight_mark(part: Part, health: Health) -> Option<&'static str> {
 /// True if the table has this name.
 pub fn is_known(name: &str) -> bool {
     let all = SINGLE.iter().chain(FLYING.iter().flatten());
-    all.chain(&JOURNALED).chain(&CHECKSUMMED).any(|known| *known == name)
+    all.chain(&JOURNALED).chain(&CHECKSUMMED).chain(&STORED).any(|known| *known == name)
 }
 
 /// Every mark that an ensemble of runs with these wishes must reach.
 pub fn all(wish: Wish) -> impl Iterator<Item = &'static str> {
     let journaled = JOURNALED.iter().filter(move |_| wish.journal);
     let checksummed = CHECKSUMMED.iter().filter(move |_| wish.checksums);
-    SINGLE.iter().chain(FLYING.iter().flatten()).chain(journaled).chain(checksummed).copied()
+    let stored = STORED.iter().filter(move |_| wish.stores);
+    // Members on one store do not run out of space one by one.
+    let alone = move |name: &&&str| !wish.stores || **name != F15;
+    let single = SINGLE.iter().filter(alone).chain(FLYING.iter().flatten());
+    single.chain(journaled).chain(checksummed).chain(stored).copied()
 }
 
 #[cfg(test)]
@@ -297,7 +312,7 @@ mod tests {
 
     #[test]
     fn each_name_is_there_once() {
-        let wish = Wish { checksums: true, journal: true, ..Wish::default() };
+        let wish = Wish { checksums: true, journal: true, stores: true, ..Wish::default() };
         let mut names: Vec<_> = all(wish).collect();
         names.sort_unstable();
         names.dedup();

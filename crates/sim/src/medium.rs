@@ -250,6 +250,12 @@ impl Medium {
         }
     }
 
+    /// How many pages that are holes this range touches.
+    pub fn holes(&self, offset: u64, len: u64) -> u64 {
+        let holes = pages(offset, len).filter(|(page, ..)| self.newest.is_hole(*page));
+        holes.count() as u64
+    }
+
     /// The runs of a range that are stored (true) or are holes (false).
     pub fn runs(&self, offset: u64, len: u64) -> Vec<(u64, bool)> {
         let mut runs: Vec<(u64, bool)> = Vec::new();

@@ -117,6 +117,8 @@ pub struct Dangers {
     pub unverified: u64,
     /// Something happens to the journal device.
     pub journal: u64,
+    /// The store of several members runs out of space.
+    pub store: u64,
 }
 
 /// Ways to stop, with their weights among the [`Dangers`].
@@ -192,6 +194,8 @@ pub struct Wish {
     pub journal: bool,
     /// Repeated losses beyond the level's tolerance.
     pub ruins: bool,
+    /// Members share a store that runs out of space, again and again.
+    pub stores: bool,
 }
 
 /// How much happens in a run.
@@ -263,11 +267,22 @@ impl Options {
             options.dangers.ruin = 12;
         }
         options.dangers.journal = if journaled { journal.pick(&[0, 6, 20]) } else { 0 };
+        options.share_store();
         options.widen();
         match wish.size {
             Size::Drawn => options,
             Size::Standard => options.standard(),
             Size::Full => options.filled(),
+        }
+    }
+
+    /// Sparse members on one store, from a stream of their own.
+    fn share_store(&mut self) {
+        if self.wish.stores {
+            self.build.fill = Fill::Zeros;
+            // One member without space stands for its whole store.
+            self.dangers.full = 0;
+            self.dangers.store = Rng::stream(self.seed, "store", 0).pick(&[10, 40]);
         }
     }
 
@@ -549,5 +564,6 @@ fn draw_dangers(rng: &mut Rng, all: bool) -> Dangers {
         unverified: some(1),
         foreign: some(2),
         journal: 0,
+        store: 0,
     }
 }

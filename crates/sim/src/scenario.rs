@@ -18,14 +18,14 @@ use layout::Family;
 use layout::md::ByteMap;
 
 use crate::check;
-use crate::disk::Build;
+use crate::disk::{Build, SimDisk};
 use crate::incident::{self, Director};
 use crate::mark;
 use crate::medium::{Fill, SECTOR};
 use crate::node::{Consent, Node};
 use crate::options::{Options, Shape, Wish};
 use crate::oracle::Oracle;
-use crate::rng::mix;
+use crate::rng::{Rng, mix};
 use crate::trace::{Detail, Trace};
 use crate::workload::{self, Kind, Request, Stage, chain};
 use crate::world::World;
@@ -95,6 +95,7 @@ async fn live(world: World, options: Options) {
 /// Makes disks, arrays of disks, and the clients' array of either.
 pub async fn make(world: &World, options: &Options) -> Vec<Rc<Node>> {
     let mut sizes = options.data_bytes.iter();
+    let mut stores = Stores::draw(options);
     let mut disks = |count: usize, extra: u64| -> Vec<(String, Rc<dyn Disk>)> {
         (0..count)
             .map(|_| {
@@ -103,7 +104,7 @@ pub async fn make(world: &World, options: &Options) -> Vec<Rc<Node>> {
                 if let (Fill::Noise(noise), false) = (build.fill, options.alike) {
                     build.fill = Fill::Noise(mix(noise ^ data ^ world.disks().len() as u64));
                 }
-                let disk = world.disk(build);
+                let disk = stores.make(world, build);
                 (disk.name.clone(), disk as Rc<dyn Disk>)
             })
             .collect()
@@ -137,6 +138,32 @@ pub async fn make(world: &World, options: &Options) -> Vec<Rc<Node>> {
         panic!("outer: not created: {}", chain(&error));
     }
     nodes
+}
+
+/// Which disks are files on the store of the run.
+struct Stores {
+    rng: Rng,
+    /// Of a hundred disks.
+    percent: u64,
+    /// They say so.
+    known: bool,
+}
+
+impl Stores {
+    fn draw(options: &Options) -> Stores {
+        let mut rng = Rng::stream(options.seed, "stores", 0);
+        let percent = if options.wish.stores { rng.pick(&[100, 100, 60]) } else { 0 };
+        let known = rng.percent(70);
+        Stores { rng, percent, known }
+    }
+
+    fn make(&mut self, world: &World, mut build: Build) -> Rc<SimDisk> {
+        if !self.rng.percent(self.percent) {
+            return world.disk(build);
+        }
+        build.limits.store = u64::from(self.known);
+        world.file(build)
+    }
 }
 
 /// The properties of arrays made of disks.

@@ -144,6 +144,12 @@ pub struct Stage {
     pub lied: Cell<bool>,
     /// Some array holds writes back: that it answers does not say that it has reached its members.
     pub held: Cell<bool>,
+    /// The store of some members lacks space.
+    pub is_short: Cell<bool>,
+    /// And the level does not tolerate the loss of all of them: writes may find no space.
+    pub full: Cell<bool>,
+    /// The stripes written since: a write to them may be unfinished.
+    pub tried: RefCell<RangeSet>,
     /// Each write is durable when it is acknowledged.
     sync: bool,
 }
@@ -176,6 +182,9 @@ impl Stage {
             stuck: Cell::new(false),
             unsure: Cell::new(0),
             lied: Cell::new(false),
+            is_short: Cell::new(false),
+            full: Cell::new(false),
+            tried: RefCell::default(),
             held: Cell::new(node.shape.cache == CacheMode::Writeback),
             sync: node.shape.cache == CacheMode::Sync,
         })
@@ -287,6 +296,19 @@ impl Stage {
         held && self.doubted.borrow().overlaps(range)
     }
 
+    /// The stripes of a request.
+    fn stripes(&self, request: &Request) -> std::ops::Range<u64> {
+        let stripe = self.node.last_geometry().map_or(SECTOR, |geometry| geometry.stripe_bytes());
+        let end = (request.sector + request.count) * SECTOR;
+        request.sector * SECTOR / stripe * stripe..end.next_multiple_of(stripe)
+    }
+
+    /// May a write, or a flush of cached data, fail so because the members' store is full?
+    fn finds_no_space(&self, request: &Request, error: &io::Error) -> bool {
+        let cached = request.kind != Kind::Flush || self.held.get();
+        self.full.get() && cached && error.kind() == ErrorKind::NoSpace
+    }
+
     /// Is this error an honest one?
     fn check_error(&self, request: &Request, error: &io::Error) {
         let range = request.sector * SECTOR..(request.sector + request.count) * SECTOR;
@@ -339,7 +361,8 @@ impl Stage {
             if Stage::is_stopping(&error) {
                 return Outcome::Stopping;
             }
-            match lost {
+            let unfinished = self.tried.borrow().overlaps(self.stripes(&request));
+            match lost || self.full.get() && unfinished {
                 true => self.world.trace.mark(mark::LOST),
                 false => self.check_error(&request, &error),
             }
@@ -369,6 +392,9 @@ impl Stage {
             _ => None,
         };
         let write = put.map(|put| self.oracle.borrow_mut().write(offset, len, put));
+        if self.is_short.get() {
+            self.tried.borrow_mut().insert(self.stripes(&request));
+        }
         self.begin(name, &request);
         let work = match request.kind {
             Kind::Write(bufs) => {
@@ -411,6 +437,11 @@ impl Stage {
             write.into_iter().for_each(|write| oracle.refuse(write));
             return if unwilling { Outcome::Answered } else { Outcome::Stopping };
         }
+        if self.finds_no_space(&request, &error) {
+            // Unfinished until the array is assembled again, as if its host had died meanwhile.
+            self.world.trace.mark(mark::STORE_WRITE);
+            return Outcome::Answered;
+        }
         self.check_error(&request, &error);
         if self.is_unsure(&request) {
             // Some of its units may have been held before one failed.
@@ -429,6 +460,7 @@ impl Stage {
         self.end(name, &request, &done.result);
         match done.result {
             Err(error) if Stage::is_stopping(&error) => return Outcome::Stopping,
+            Err(error) if self.finds_no_space(&request, &error) => {}
             Err(error) => self.check_error(&request, &error),
             Ok(()) => {
                 self.note_answer(true);

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use io::Pool;
 
 use crate::clock::{Due, SimClock};
-use crate::disk::{Build, SimDisk};
+use crate::disk::{Build, SimDisk, Store};
 use crate::executor::{Executor, Stall};
 use crate::rng::Rng;
 use crate::trace::Trace;
@@ -25,6 +25,8 @@ pub struct World {
     pub trace: Trace,
     /// Memory for requests.
     pub pool: Pool,
+    /// The store of the members that are files, if they share one.
+    pub store: Rc<Store>,
     disks: Rc<RefCell<Vec<Rc<SimDisk>>>>,
 }
 
@@ -37,6 +39,7 @@ impl World {
             executor: Executor::new(Rng::stream(seed, "executor", 0)),
             trace,
             pool: Pool::new(4 << 20),
+            store: Rc::default(),
             disks: Rc::default(),
         }
     }
@@ -48,8 +51,21 @@ impl World {
 
     /// A new disk.
     pub fn disk(&self, build: Build) -> Rc<SimDisk> {
+        self.put(self.new_disk(build))
+    }
+
+    /// A new disk that is a file on the store.
+    pub fn file(&self, build: Build) -> Rc<SimDisk> {
+        self.put(self.new_disk(build).on_store(&self.store))
+    }
+
+    fn new_disk(&self, build: Build) -> SimDisk {
         let number = self.disks.borrow().len() as u64;
-        let disk = Rc::new(SimDisk::new(number, build, self.seed, &self.clock, &self.trace));
+        SimDisk::new(number, build, self.seed, &self.clock, &self.trace)
+    }
+
+    fn put(&self, disk: SimDisk) -> Rc<SimDisk> {
+        let disk = Rc::new(disk);
         self.disks.borrow_mut().push(Rc::clone(&disk));
         disk
     }

@@ -35,6 +35,7 @@ fn some_seeds_of_each_level_hold() {
                 checksums: seed % 3 == 0,
                 journal: seed % 4 == 1,
                 ruins: seed % 6 == 3,
+                stores: seed % 5 == 4,
             };
             let ending = scenario::run(seed, wish, Detail::Nothing);
             let failure = ending.failure.unwrap_or_default();

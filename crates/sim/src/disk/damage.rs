@@ -142,6 +142,7 @@ impl SimDisk {
             || damage.write_fault.get().is_some()
             || damage.flush_fault.get()
             || !damage.unreadable.borrow().is_empty()
+            || self.is_short()
     }
 
     /// True if it gives no answer but that it is gone.

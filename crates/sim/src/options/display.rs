@@ -20,7 +20,7 @@ pub const CACHES: [(CacheMode, &str); 3] =
 /// The words of the command line, without a blank in front; nothing if all is drawn.
 impl fmt::Display for Wish {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Wish { level, shards, cache, size, checksums, journal, ruins } = *self;
+        let Wish { level, shards, cache, size, checksums, journal, ruins, stores } = *self;
         let cache = CACHES.into_iter().find(|&(mode, _)| Some(mode) == cache);
         let size = match size {
             Size::Drawn => None,
@@ -35,6 +35,7 @@ impl fmt::Display for Wish {
             checksums.then(|| "--checksums".into()),
             journal.then(|| "--journal".into()),
             ruins.then(|| "--ruins".into()),
+            stores.then(|| "--stores".into()),
         ];
         f.write_str(&words.into_iter().flatten().collect::<Vec<_>>().join(" "))
     }
@@ -175,8 +176,10 @@ mod tests {
             checksums: true,
             journal: true,
             ruins: true,
+            stores: true,
         };
-        let words = "--level raid3.5 --shards 3 --cache sync --full --checksums --journal --ruins";
+        let words = "--level raid3.5 --shards 3 --cache sync --full --checksums --journal --ruins \
+                     --stores";
         assert_eq!(wish.to_string(), words);
     }
 
