@@ -150,6 +150,8 @@ impl Requests {
         let (ticket, completion) = self.answers.start();
         self.loads[self.shard].requests.add(1);
         let request = &mut table[number as usize];
+        assert!(units > 0, "a request without units is never answered");
+        assert!(request.ticket.is_none(), "request {number} would get the result of another one");
         request.ticket = Some(ticket);
         request.offset = offset;
         request.waiting = units;
@@ -222,7 +224,10 @@ impl Requests {
         }
         match ended.gain {
             Gain::Nothing | Gain::RangeJob(_) => {}
-            Gain::Bytes(bufs) => request.parts[ended.to.part as usize] = Some(bufs),
+            Gain::Bytes(bufs) => {
+                let part = request.parts[ended.to.part as usize].replace(bufs);
+                assert!(part.is_none(), "two results for part {} of a read", ended.to.part);
+            }
             Gain::Extents(extents) => {
                 if let Some(Work::Extents { found, .. }) = &mut request.work {
                     *found = extents;
@@ -242,6 +247,11 @@ impl Requests {
             }
             *bufs = spare.pop().expect("one is there");
             reassemble(bufs, &request.lengths, &mut request.parts, &mut spare);
+            let (have, wanted) = (bufs.len(), request.lengths.len());
+            assert!(
+                error.is_some() || have == wanted,
+                "{have} of {wanted} buffers of a read are filled"
+            );
         }
         let (offset, len) = (request.offset, work.len());
         drop(table);
@@ -462,7 +472,8 @@ impl Unit {
         let (Action::Write(bytes), Action::Write(more)) = (&mut self.action, next.action) else {
             unreachable!("only writes are merged")
         };
-        let first = bytes.len();
+        let (first, end) = (bytes.len(), self.offset + self.len);
+        assert_eq!(next.offset, end, "merged writes are adjacent, or the second lands elsewhere");
         bytes.extend(more);
         self.len += next.len;
         self.merged.push(Merged { from: next.from, offset: next.offset, buf: first });
@@ -475,7 +486,13 @@ impl Unit {
         let mut units = Vec::new();
         let Action::Write(bytes) = &mut self.action else { return units };
         while let Some(Merged { from, offset, buf }) = self.merged.pop() {
-            let len = self.offset + self.len - offset;
+            let end = self.offset + self.len;
+            assert!(
+                self.offset < offset && offset < end,
+                "a write at {offset} was never merged into {}..{end}",
+                self.offset
+            );
+            let len = end - offset;
             let (action, merged) = (Action::Write(bytes.split_off(buf)), Vec::new());
             self.len -= len;
             units.push(Unit {
