@@ -75,6 +75,7 @@ const RULES: &[Rule] = &[
         wish: true,
         ..rule("short", "a file has at most 600 lines outside its tests", budget::short_files)
     },
+    rule("asserts", "crates that could lose data keep their assertions", budget::assertions),
     rule("opening", "a Rust file opens by saying what it owns", opening::check),
     rule("words", "one word for one thing, and names that explain themselves", words::check),
     rule("leftover", "nothing unfinished, nothing that panics on purpose", leftover::check),

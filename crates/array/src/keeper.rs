@@ -550,6 +550,7 @@ impl Keeper {
         let epoch = self.configuration.borrow().epoch;
         assert!(next.epoch > epoch, "writes of epoch {epoch:?} would count as new");
         assert_eq!(next.slots.len(), self.geometry.slots(), "one assignment for each slot");
+        next.assert_consistent();
         *self.configuration.borrow_mut() = next.clone();
         let next = Arc::new(next);
         self.home.engine.post.to_all(|| ToShard::Open(Arc::clone(&next)));

@@ -214,6 +214,16 @@ impl Member {
         assert!(fits, "{}: {len} bytes at {at} are not all data", self.name);
     }
 
+    /// Checks that a range of the disk lies beside the array's data.
+    ///
+    /// # Panics
+    /// If it does not: a write of log or checksums would overwrite data.
+    pub(crate) fn assert_beside(&self, offset: u64, len: u64) {
+        let data = self.data_offset..self.data_offset + self.data_bytes;
+        let beside = offset + len <= data.start || data.end <= offset;
+        assert!(beside, "{}: {len} bytes at {offset} would overwrite data ({data:?})", self.name);
+    }
+
     /// True if this handle was made from that introduction.
     pub(crate) fn is(&self, known: &Introduction) -> bool {
         Arc::ptr_eq(&self.counters, &known.counters)

@@ -113,8 +113,16 @@ impl RowWork {
     /// The bytes read from a slot.
     pub(crate) fn have<'a>(&self, pieces: &'a [Piece], slot: Slot) -> Option<&'a [u8]> {
         let pieces = &pieces[self.first..self.first + self.count];
-        pieces.iter().find(|piece| piece.slot == slot)?.buf.as_deref()
+        let bytes = pieces.iter().find(|piece| piece.slot == slot)?.buf.as_deref()?;
+        let (have, row) = (bytes.len() as u64, self.row.len());
+        assert_eq!(have, row, "bytes of slot {slot} from another row: the lengths differ");
+        Some(bytes)
     }
+}
+
+/// Data bytes that these rows touch.
+pub(crate) fn touched_bytes(rows: &[RowWork]) -> u64 {
+    rows.iter().map(|work| work.row.len() * work.row.count as u64).sum()
 }
 
 impl Engine {
@@ -146,7 +154,12 @@ impl Engine {
     /// The current state of a row.
     pub(crate) fn state_of(&self, view: &View, work: &RowWork) -> RowState {
         let geometry = &self.setup.geometry;
-        let start = self.stripe_offset(work.row.stripe);
+        let (Row { stripe, start, end, .. }, chunk) = (work.row, geometry.chunk_bytes());
+        assert!(
+            start < end && end <= chunk,
+            "row {start}..{end} leaves its chunk of {chunk} bytes"
+        );
+        let start = self.stripe_offset(stripe);
         let unfinished = self.is_unfinished(work.at(), work.row.len());
         let synced = !unfinished && !self.is_unsynced(start, geometry.stripe_bytes());
         let end = start + geometry.stripe_bytes();
@@ -271,7 +284,10 @@ impl Engine {
                 if apart(work) { (None, Some(work.blocks())) } else { (Some(*work), None) };
             whole.into_iter().chain(parts.into_iter().flatten())
         });
-        *rows = each.collect();
+        let parts: Vec<RowWork> = each.collect();
+        let (before, after) = (touched_bytes(rows), touched_bytes(&parts));
+        assert_eq!(after, before, "a row of other length than the blocks that it was split into");
+        *rows = parts;
         true
     }
 

@@ -223,6 +223,10 @@ impl Shard {
     }
 
     fn enqueue(&self, unit: Unit) {
+        let (shard, first) = (self.engine.index, unit.offset);
+        let last = first + unit.len.saturating_sub(1);
+        let own = unit.len == 0 || (self.owner(first), self.owner(last)) == (shard, shard);
+        assert!(own, "shard {shard} would lock {first}..={last}, which another shard locks too");
         let unit = match self.engine.setup.cache {
             CacheMode::Writeback => self.hold(unit),
             CacheMode::None | CacheMode::Sync => Some(unit),
@@ -331,6 +335,13 @@ impl Shard {
         } else {
             None
         };
+        let redundant = self.engine.setup.geometry.family() != Family::Plain;
+        let unmarked = marked.is_none() && redundant && self.writes(&unit);
+        assert!(
+            !unmarked,
+            "a write at {} without a durable bit: a crash would hide it",
+            unit.offset
+        );
         let (gain, mut result) = self.act(&mut unit, work).await;
         let covered = (unit.offset, unit.len);
         let mut ended = Vec::new();

@@ -92,6 +92,19 @@ impl Configuration {
         assignment.member.is_some() && assignment.recovered.is_none_or(|below| end <= below)
     }
 
+    /// Checks that every member has one place at most.
+    ///
+    /// # Panics
+    /// If one has several: one place's writes would overwrite the other's.
+    pub fn assert_consistent(&self) {
+        let mut all: Vec<MemberId> = self.assigned().map(|(_, id)| id).collect();
+        all.extend(self.spares.iter().chain(&self.journal));
+        let places = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), places, "a member has several places: {self:?}");
+    }
+
     /// Members that are being filled, or else copies, where this one is whole.
     pub fn filled_beside(&self, whole: MemberId) -> Vec<MemberId> {
         let is_whole = |assignment: &SlotAssignment| {

@@ -109,7 +109,10 @@ pub fn rows(stripe: Stripe, from: u64, to: u64, chunk_bytes: u64) -> impl Iterat
             row(start.max(end), chunk_bytes, first, last),
         ]
     };
-    cut.into_iter().filter(|row| row.start < row.end && row.count > 0)
+    let rows = cut.into_iter().filter(|row| row.start < row.end && row.count > 0);
+    let covered: u64 = rows.clone().map(|row| row.len() * row.count as u64).sum();
+    assert_eq!(covered, to - from, "the rows of {from}..{to} are not all of its bytes");
+    rows
 }
 
 /// The slots of one stripe by their content.
@@ -284,6 +287,7 @@ pub fn plan_write(
     let write = touched.intersection(state.writable).union(parity);
     let plan = |method, read: SlotSet| {
         assert!(read.is_subset(state.readable), "a plan reads a slot that is not readable");
+        assert!(write.is_subset(state.writable), "a plan writes a slot without a member");
         Ok(WritePlan { method, read, write })
     };
 
@@ -329,7 +333,8 @@ pub fn plan_write(
     };
     let recover = recover.expect("a kept block is unreadable, so a block is lost");
     let read = roles.data.intersection(state.readable).union(from);
-    assert!(read.is_subset(state.readable) && write.is_subset(state.writable));
+    let circular = !recover.lost().intersection(read).is_empty();
+    assert!(!circular, "{recover:?} reads what it recovers: {read:?}");
     plan(Method::Recover(recover), read)
 }
 

@@ -32,6 +32,7 @@ pub fn member_share(geometry: &Geometry, array_bytes: u64) -> u64 {
 /// The sync range that covers an array range.
 pub fn sync_range(geometry: &Geometry, array: Range<u64>) -> Range<u64> {
     assert!(array.start < array.end, "an empty range has no place: {array:?}");
+    assert!(array.end <= geometry.capacity(), "no bit covers {array:?}, beyond the array");
     if geometry.family() != Family::Parity {
         return array;
     }
@@ -58,6 +59,13 @@ pub fn array_range(geometry: &Geometry, sync: Range<u64>) -> Range<u64> {
 /// Converts a recovery offset in array space to md's `recovery_offset`: the slot is in sync
 /// everywhere below it.
 pub fn recovery_offset(geometry: &Geometry, array_offset: u64) -> u64 {
+    let offset = member_offset(geometry, array_offset);
+    let claimed = recovered_below(geometry, offset);
+    assert!(claimed <= array_offset, "recovered below {array_offset}, recorded as {claimed}");
+    offset
+}
+
+fn member_offset(geometry: &Geometry, array_offset: u64) -> u64 {
     match geometry.family() {
         Family::Parity => array_offset / geometry.stripe_bytes() * geometry.chunk_bytes(),
         Family::Mirror | Family::Plain => match geometry.layout() {

@@ -116,6 +116,15 @@ impl Bits {
         changed
     }
 
+    /// True if the bits of all these regions are set.
+    pub(crate) fn are_set(&self, mut regions: RangeInclusive<u64>) -> bool {
+        *regions.end() < self.regions()
+            && regions.all(|region| {
+                let (byte, mask) = bitmap::byte_of(region);
+                self.image[byte as usize] & mask != 0
+            })
+    }
+
     /// Clears the bits of `regions`; returns the changed pages.
     pub(crate) fn clear(&mut self, regions: impl IntoIterator<Item = u64>) -> Pages {
         let (end, mut changed) = (self.regions(), Pages::NONE);

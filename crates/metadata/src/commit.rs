@@ -40,6 +40,7 @@ use layout::md::{Bitmap, Features, Magic, Role, SECTOR, Superblock, Timestamp, U
 use layout::private::{Consistency, Tag};
 use layout::{Configuration, Family, Geometry, Layout, MemberId, RangeSet, sync};
 
+use crate::assemble::slots;
 use crate::bitmap::{Bits, Pages};
 use crate::commit::async_mutex::AsyncMutex;
 use crate::commit::catch_up::Behind;
@@ -244,6 +245,7 @@ impl MetadataWriter {
         reach: MemberIo,
     ) -> MetadataWriter {
         let behind = Behind::of(&opened);
+        slots::assert_fit(&opened.configuration, &opened.records, &opened.geometry);
         let Opened { facts, geometry, records, bits, private, journal, .. } = opened;
         let Opened { bad, sealed, latest, .. } = opened;
         let (events, roles) = (latest.events, latest.roles);
@@ -293,6 +295,9 @@ impl MetadataWriter {
         }
         let _turn = self.committing.take().await;
         let configuration = &decision.configuration;
+        configuration.assert_consistent();
+        let (have, slots) = (configuration.slots.len(), self.geometry.slots());
+        assert_eq!(have, slots, "the role tables would leave out slots");
         let assigned: Vec<MemberId> = configuration.assigned().map(|(_, id)| id).collect();
         self.none_late(assigned.iter().chain(&configuration.spares))?;
         self.catch_up(configuration).await?;
@@ -320,6 +325,8 @@ impl MetadataWriter {
             return Err(failures);
         }
 
+        let now = self.events.get();
+        assert_eq!(now, events, "two commits at once: events {events} and {now}");
         let superblocks = self.draw_up(decision, events, utime);
         let mut everyone = assigned;
         everyone.extend(&configuration.spares);
@@ -515,8 +522,8 @@ impl MetadataWriter {
             if !failures.iter().any(|(failed, _)| failed == id)
                 && let Some(superblock) = written.remove(id)
             {
-                let before = record.superblock.events;
-                assert!(superblock.events > before, "event counts only grow");
+                let (before, now) = (record.superblock.events, superblock.events);
+                assert!(now > before, "{}: event {before} is followed by {now}", record.name);
                 // Read errors may have been repaired meanwhile.
                 let corrected_reads = record.superblock.device.corrected_reads;
                 let device = Device { corrected_reads, ..superblock.device };
@@ -545,8 +552,11 @@ impl MetadataWriter {
             );
             return Err(crate::Error::refused(what));
         }
+        let end = record.map.data.start + wanted * SECTOR;
+        let room = record.map.data.end;
+        assert!(end <= room, "the data of {} up to {end} is beyond its room {room}", record.name);
         record.superblock.data_size = wanted;
-        record.map.data.end = record.map.data.start + wanted * SECTOR;
+        record.map.data.end = end;
         Ok(())
     }
 

@@ -1,13 +1,19 @@
-//! How long a line, a function and a file may be. Tests are free of all but the first.
+//! How long a line, a function and a file may be, and how many assertions code needs. Tests are
+//! free of all but the first.
 
 use super::Violation;
-use super::lexer::Kind;
-use super::tree::{File, Tree, closing};
+use super::lexer::{Kind, Token};
+use super::tree::{File, Tree, closing, reads};
 
 const COLUMNS: usize = 100;
 const FUNCTION_LINES: usize = 70;
 const FILE_LINES: usize = 1000;
 const FILE_LINES_WISHED: usize = 600;
+
+/// Crates in which a wrong number loses data, and the assertions that they need per 1000 lines of
+/// code.
+const ASSERTIONS: [(&str, usize); 4] =
+    [("array", 11), ("layout", 10), ("log", 20), ("metadata", 7)];
 
 /// Kinds of file that people read as text, not rendered.
 const WRAPPED: &[&str] = &[".rs", ".toml", ".sh", ".ci/run"];
@@ -82,6 +88,32 @@ fn longer_than(most: usize, tree: &Tree<'_>) -> Vec<Violation> {
         if lines > most {
             let what = format!("{lines} lines outside tests, {most} at most");
             found.push(Violation::new(file.path, 1, what, "find the second idea in it"));
+        }
+    }
+    found
+}
+
+/// Crates of the table keep their share of assertions: code that is added brings its own. Calls of
+/// `expect` count; debug assertions do not, because the shipped program has none.
+pub(super) fn assertions(tree: &Tree<'_>) -> Vec<Violation> {
+    let asserts = |code: &[Token<'_>]| {
+        let macros = ["assert", "assert_eq", "assert_ne", "unreachable"];
+        macros.iter().any(|name| reads(code, 0, &[name, "!"])) || reads(code, 0, &[".", "expect"])
+    };
+    let mut found = Vec::new();
+    for (name, least) in ASSERTIONS {
+        let folder = format!("crates/{name}/src/");
+        let (mut lines, mut count) = (0, 0);
+        for file in tree.rust().filter(|file| file.path.starts_with(&folder)) {
+            let code: Vec<_> =
+                file.code.iter().filter(|token| !file.in_test(token.line)).copied().collect();
+            lines += code.chunk_by(|one, next| one.line == next.line).count();
+            count += code.windows(2).filter(|pair| asserts(pair)).count();
+        }
+        if count * 1000 < least * lines {
+            let what = format!("{count} assertions in {lines} lines, {least} per 1000 at least");
+            let remedy = "assert the invariants of the new code";
+            found.push(Violation::new(&format!("{folder}lib.rs"), 1, what, remedy));
         }
     }
     found

@@ -131,6 +131,22 @@ fn columns_are_characters_not_bytes() {
 }
 
 #[test]
+fn asserts_counts_assertions_of_shipped_code() {
+    let root = "crates/metadata/src/lib.rs";
+    let code = "const A: u8 = 0;\n".repeat(140);
+    let test = "#[cfg(test)]\nmod tests {\n    fn t() { assert!(true); assert!(true); }\n}\n";
+    let with = |line: &str| format!("{code}{line}\n{test}");
+    let at = [format!("{root}:1")];
+    for wrong in ["", "// assert!(true);", "fn f() { debug_assert!(true); }"] {
+        assert_eq!(places("asserts", &[(root, &with(wrong))]), at, "{wrong}");
+    }
+    for right in ["fn f() { assert!(true); }", "fn f() { None::<u8>.expect(\"\"); }"] {
+        assert!(places("asserts", &[(root, &with(right))]).is_empty(), "{right}");
+    }
+    assert!(places("asserts", &[("crates/vm/src/lib.rs", &code)]).is_empty());
+}
+
+#[test]
 fn functions_end_at_their_brace_wherever_other_braces_stand() {
     let body = |lines: usize| format!("    let x = \"}}\"; // }}\n{}", "\n".repeat(lines - 3));
     let fits = format!("fn fits(x: [u8; {{ 3 }}]) {{\n{}}}\n", body(70));

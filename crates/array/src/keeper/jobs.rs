@@ -305,6 +305,10 @@ impl Keeper {
                 return Walk::Broken;
             }
             let position = flight.start + flight.len;
+            assert!(
+                position > recorded,
+                "the checkpoint at {recorded} would go back to {position}"
+            );
             let done =
                 if broken(Broken::WatermarkAhead) { next - flight.start } else { flight.len };
             self.progress(task, ranges, flight.start, done, report);

@@ -149,6 +149,7 @@ impl Batch {
         let mut bufs = self.write_lists.pop().unwrap_or_default();
         bufs.extend(bytes);
         let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        member.assert_beside(offset, len);
         self.open(member, slot, offset, len, Work::Write(bufs), 0);
         // Later writes must not be joined to it.
         self.latest[slot.index()] = NONE;

@@ -204,6 +204,7 @@ impl RowOp<'_> {
     async fn read_again(&mut self, view: &View, range: (u64, u64), bufs: &mut Vec<Buf>) -> bool {
         let late = self.work.batch.pending();
         let mut second = self.engine.hedges.spare.borrow_mut().pop().unwrap_or_default();
+        assert!(second.batch.is_empty(), "a hedged read would send another read's operations");
         let mut fresh = vec![self.engine.pool.take(range.1 as usize)];
         let first_wins = {
             let mut beside = self.beside(&mut second);
@@ -233,6 +234,7 @@ impl RowOp<'_> {
         second.batch.abandon_all();
         self.engine.leave_behind(&mut second.batch);
         second.batch.drain(|_, _, _| {}, |_, _, _| {}, &mut second.failures);
+        assert!(second.outgoing.is_empty(), "a hedged read prepared a write");
         second.parts.clear();
         second.pieces.clear();
         second.release_disks();
@@ -250,6 +252,8 @@ impl RowOp<'_> {
                 self.engine.lose_late(&failure.member, failure.error);
             }
         }
+        let have = fresh.iter().map(|buf| buf.len() as u64).sum::<u64>();
+        assert_eq!(have, range.1, "a hedged read has other bytes than its request");
         bufs.clear();
         bufs.append(&mut fresh);
         true

@@ -44,7 +44,7 @@ use metadata::{Error, ErrorKind, Result};
 use crate::member::batch::{Batch, Failure, IoOptions};
 use crate::member::{Member, View};
 use crate::rows::engine::{Engine, RowOp};
-use crate::rows::{RowWork, Scratch};
+use crate::rows::{RowWork, Scratch, touched_bytes};
 use crate::shard::message::ToKeeper;
 
 mod record;
@@ -95,6 +95,7 @@ impl Drop for Waiting<'_> {
         let Waiting { log, short } = self;
         assert!(log.waiting.get() > 0, "a wait for log space ends without a start");
         log.waiting.set(log.waiting.get() - 1);
+        assert!(log.short.get() >= u32::from(*short), "units that wait for room are miscounted");
         log.short.set(log.short.get() - u32::from(*short));
     }
 }
@@ -293,6 +294,8 @@ impl Engine {
                 _ => groups.push(vec![row]),
             }
         }
+        let (before, after) = (touched_bytes(rows), groups.iter().map(|g| touched_bytes(g)).sum());
+        assert_eq!(before, after, "a write would be logged and written in part");
         groups.reverse();
         Some(groups)
     }

@@ -51,12 +51,27 @@ impl Engine {
         let blocks = view.members().map(|(_, member)| u64::from(member.limits.logical_block));
         blocks.max().unwrap_or(SECTOR).max(SECTOR)
     }
+
+    /// Checks a range of background work. After the work, all of the range counts as done.
+    ///
+    /// # Panics
+    /// If the range ends beyond the array, or has part of a stripe with parity.
+    fn assert_whole_stripes(&self, (offset, len): (u64, u64)) {
+        let (geometry, end) = (&self.setup.geometry, offset + len);
+        assert!(end <= geometry.capacity(), "background work up to {end}, beyond the array");
+        if geometry.family() == Family::Parity {
+            let stripe = geometry.stripe_bytes();
+            let whole = offset.is_multiple_of(stripe) && len.is_multiple_of(stripe);
+            assert!(whole, "{len} bytes at {offset} are not whole stripes of {stripe} bytes");
+        }
+    }
 }
 
 impl RowOp<'_> {
     /// Does one range of background work.
     pub(crate) async fn job(&mut self, range: (u64, u64), job: &mut RangeJob) -> Result<()> {
         let (task, report) = (job.task, &mut job.report);
+        self.engine.assert_whole_stripes(range);
         match self.engine.setup.geometry.family() {
             Family::Plain if broken(Broken::ReplaceCopiesNothing) => Ok(()),
             Family::Plain | Family::Mirror => self.job_on_copies(range, task, report).await,

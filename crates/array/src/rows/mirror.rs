@@ -34,6 +34,7 @@ impl Engine {
             }
             let places = self.setup.geometry.places(at);
             let part = places.len.min(end - at);
+            assert!(part > 0, "no bytes of the array lie at offset {at}");
             at += part;
             Some((at - part, part, places))
         })
@@ -122,10 +123,13 @@ impl RowOp<'_> {
                 broken(Broken::RebuildMissesWrites) && !view.in_sync.contains(place.slot)
             };
             for place in places.copies().filter(|place| !misses(place)) {
+                let mut written = 0;
                 for (begin, bytes) in fresh.share(at, part) {
+                    written += bytes.len() as u64;
                     let at = place.member_offset + begin;
                     op.work.outgoing.push(Outgoing { slot: place.slot, at, bytes });
                 }
+                assert_eq!(written, part, "slot {} would get part of the write", place.slot);
             }
         }
         op.checksum_outgoing();
@@ -326,6 +330,8 @@ impl RowOp<'_> {
         first: Option<Slot>,
     ) -> Result<(Buf, Vec<Place>)> {
         let mut bad = Vec::new();
+        let together = places.len;
+        assert!(part <= together, "{part} bytes at {at} in one place: {together} lie together");
         loop {
             let view = self.engine.view();
             let usable = |place: &Place| {
@@ -357,6 +363,7 @@ impl RowOp<'_> {
             };
             if let Some(buf) = got.filter(fits) {
                 self.work.failures.clear();
+                assert_eq!(buf.len() as u64, part, "a copy of another length than its stretch");
                 return Ok((buf, bad));
             }
             bad.push(place);

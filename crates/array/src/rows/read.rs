@@ -5,7 +5,6 @@
 //! rebuilt or unreadable, its rows are locked, their other slots are read once, and the missing
 //! bytes are computed. A block with a read error is then rewritten with the recovered bytes and
 //! read once more: if that fails, the member is lost.
-//! recovered and read once more: a member that cannot do that is lost.
 
 use std::rc::Rc;
 use std::vec::Drain;
@@ -120,6 +119,8 @@ impl RowOp<'_> {
                 at += len;
             }
         }
+        let all = rest.is_none() && from.len() == 0;
+        assert!(all, "the client's buffers are longer than its read of {len} bytes");
         drop(from);
         if !self.run_until_late(view).await {
             return Attempt::Late;
@@ -157,7 +158,9 @@ impl RowOp<'_> {
             }
         }
         let have: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
+        assert!(have <= len, "{have} bytes for a read of {len}");
         if have < len {
+            assert!(!whole, "a read of {len} bytes succeeds with {have}");
             // Some buffers stayed with a hung member: the client gets new ones.
             bufs.clear();
             bufs.push(self.engine.pool.take(len as usize));
@@ -450,14 +453,11 @@ impl Engine {
         let base = self.stripe_offset(row.stripe) + row.start;
         for index in row.first..row.first + row.count {
             let slot = map.data(index);
-            let bytes =
-                match (&recovered, work.have(pieces, slot)) {
-                    (_, Some(bytes)) => bytes,
-                    (Some((erasure, (x, y))), None) => {
-                        if erasure.lost().iter().next() == Some(slot) { &x[..] } else { &y[..] }
-                    }
-                    (None, None) => unreachable!("the plan reads or recovers what is wanted"),
-                };
+            let bytes = match (&recovered, work.have(pieces, slot)) {
+                (_, Some(bytes)) => bytes,
+                (Some((erasure, (x, y))), None) => recovered_of(*erasure, (&x[..], &y[..]), slot),
+                (None, None) => unreachable!("the plan reads or recovers what is wanted"),
+            };
             target.put(base + index as u64 * self.setup.geometry.chunk_bytes(), bytes);
             self.setup.clock.charge(io::Cost::Copy, bytes.len() as u64);
         }
@@ -511,6 +511,16 @@ impl Engine {
     }
 }
 
+/// Of what [`Engine::recover_row`] has recovered, the bytes of this slot.
+///
+/// # Panics
+/// If the slot is not one of the lost ones: it would get the bytes of another slot.
+pub(crate) fn recovered_of<T>(erasure: Erasure, (x, y): (T, T), slot: Slot) -> T {
+    let lost = erasure.lost();
+    assert!(lost.contains(slot), "slot {slot} was not recovered: {lost:?} were");
+    if lost.iter().next() == Some(slot) { x } else { y }
+}
+
 /// The client's buffers, to be filled at array offsets.
 pub(crate) struct Target<'a> {
     pub(crate) offset: u64,
@@ -560,4 +570,6 @@ pub(crate) fn split_parts(
             at += len;
         }
     }
+    let all = rest.is_none() && from.len() == 0;
+    assert!(all, "the client's buffers are longer than the ranges that they are cut for");
 }

@@ -31,6 +31,7 @@ use crate::member::View;
 use crate::member::batch::IoOptions;
 use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::Report;
+use crate::rows::read::recovered_of;
 use crate::rows::{Outgoing, Piece, RowWork, Scratch};
 use crate::status::FULL;
 
@@ -455,7 +456,10 @@ impl Engine {
             self.encoded_parity(work, new, pieces)
         };
         for (slot, buf) in [(Some(map.p()), p), (map.q(), q)] {
+            let planned = slot.is_some_and(|slot| parity.contains(slot));
+            assert_eq!(buf.is_some(), planned, "parity in {slot:?} would not match the new data");
             if let (Some(slot), Some(buf)) = (slot, buf) {
+                assert_eq!(buf.len() as u64, row.len(), "parity of another length than its row");
                 outgoing.push(Outgoing { slot, at: work.at(), bytes: buf.freeze() });
             }
         }
@@ -517,8 +521,7 @@ impl Engine {
             if let Some((erasure, (x, y))) = &recovered
                 && erasure.lost().contains(slot)
             {
-                let first = erasure.lost().iter().next() == Some(slot);
-                return if first { &x[at..] } else { &y[at..] };
+                return &recovered_of(*erasure, (&x[..], &y[..]), slot)[at..];
             }
             &work.have(pieces, slot).expect("the plan reads the kept blocks")[at..]
         };

@@ -174,7 +174,11 @@ impl RowOp<'_> {
         let stripe = geometry.stripe_bytes();
         let stripes = (whole.start / stripe, (whole.end - whole.start) / stripe);
         let range = (whole.start, whole.end - whole.start);
+        let parts = (whole.start % stripe, whole.end % stripe);
+        assert_eq!(parts, (0, 0), "{whole:?} zeroes part of a stripe: its parity would be wrong");
         let sync = layout::sync::sync_range(geometry, whole);
+        let (len, chunks) = (sync.end - sync.start, stripes.1 * geometry.chunk_bytes());
+        assert_eq!(len, chunks, "other stripes would be zeroed than logged");
         let (inside, entry) = loop {
             let entry = self.engine.admit_stripes(stripes).await?;
             let inside = self.engine.gate.enter().await;
@@ -369,14 +373,16 @@ impl MemberMap {
     }
 
     fn report(&self, at: u64, len: u64, into: &mut Vec<Extent>) {
-        let (mut from, to) = (self.start, at + len);
+        let (mut from, to, mut reported) = (self.start, at + len, 0);
         for extent in &self.extents {
             let (start, end) = (from.max(at), (from + extent.len).min(to));
             if start < end {
+                reported += end - start;
                 push(into, Extent { len: end - start, kind: extent.kind });
             }
             from += extent.len;
         }
+        assert_eq!(reported, len, "later extents would be reported at wrong offsets");
     }
 }
 

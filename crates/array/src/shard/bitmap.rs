@@ -82,6 +82,7 @@ impl HeldRegions {
 
     /// A write to these regions has ended.
     pub(crate) fn exit(&self, regions: RangeInclusive<u64>, now: Time) {
+        assert!(self.writers.get() > 0, "a write ends that did not begin: bits would be cleared");
         self.writers.set(self.writers.get() - 1);
         self.last_write.set(now);
         let mut held = self.held.borrow_mut();

@@ -212,7 +212,9 @@ impl Shard {
         let (step, region) = (self.engine.job_border(), geometry.region_bytes());
         let start = (offset / step * step).max(offset / region * region);
         let end = (offset / step + 1) * step;
-        start..end.min((offset / region + 1) * region).min(geometry.capacity())
+        let end = end.min((offset / region + 1) * region).min(geometry.capacity());
+        assert!(start <= offset && offset < end, "byte {offset} outside its span {start}..{end}");
+        start..end
     }
 
     /// Accepts waiting writes in order as room becomes free.
@@ -346,7 +348,8 @@ impl Shard {
     /// here.
     pub(crate) fn wrote_out(&self, write_out: WriteOut, result: Result<()>) {
         let cache = &self.cache;
-        cache.early.set(cache.early.get() - usize::from(write_out.early));
+        let early = cache.early.get().checked_sub(usize::from(write_out.early));
+        cache.early.set(early.expect("an early write-out ends once"));
         if let Err(error) = result {
             cache.held.borrow_mut().stick(write_out.block);
             cache.failed.borrow_mut().get_or_insert(error);

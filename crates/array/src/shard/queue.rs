@@ -224,7 +224,8 @@ impl Unit {
         let (Action::Write(bytes), Action::Write(more)) = (&mut self.action, next.action) else {
             unreachable!("only writes are merged")
         };
-        let first = bytes.len();
+        let (first, end) = (bytes.len(), self.offset + self.len);
+        assert_eq!(next.offset, end, "merged writes are adjacent, or the second lands elsewhere");
         bytes.extend(more);
         self.len += next.len;
         self.merged.push(Merged { from: next.from, offset: next.offset, buf: first });
@@ -237,7 +238,13 @@ impl Unit {
         let mut units = Vec::new();
         let Action::Write(bytes) = &mut self.action else { return units };
         while let Some(Merged { from, offset, buf }) = self.merged.pop() {
-            let len = self.offset + self.len - offset;
+            let end = self.offset + self.len;
+            assert!(
+                self.offset < offset && offset < end,
+                "a write at {offset} was never merged into {}..{end}",
+                self.offset
+            );
+            let len = end - offset;
             let (action, merged) = (Action::Write(bytes.split_off(buf)), Vec::new());
             self.len -= len;
             units.push(Unit {

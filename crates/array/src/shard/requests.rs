@@ -103,6 +103,8 @@ impl Requests {
         let (ticket, completion) = self.answers.start();
         self.loads[self.shard].requests.add(1);
         let request = &mut table[number as usize];
+        assert!(units > 0, "a request without units is never answered");
+        assert!(request.ticket.is_none(), "request {number} would get the result of another one");
         request.ticket = Some(ticket);
         request.offset = offset;
         request.waiting = units;
@@ -175,7 +177,10 @@ impl Requests {
         }
         match ended.gain {
             Gain::Nothing | Gain::RangeJob(_) => {}
-            Gain::Bytes(bufs) => request.parts[ended.to.part as usize] = Some(bufs),
+            Gain::Bytes(bufs) => {
+                let part = request.parts[ended.to.part as usize].replace(bufs);
+                assert!(part.is_none(), "two results for part {} of a read", ended.to.part);
+            }
             Gain::Extents(extents) => {
                 if let Some(Work::Extents { found, .. }) = &mut request.work {
                     *found = extents;
@@ -195,6 +200,11 @@ impl Requests {
             }
             *bufs = spare.pop().expect("a list was pushed above");
             reassemble(bufs, &request.lengths, &mut request.parts, &mut spare);
+            let (have, wanted) = (bufs.len(), request.lengths.len());
+            assert!(
+                error.is_some() || have == wanted,
+                "{have} of {wanted} buffers of a read are filled"
+            );
         }
         let (offset, len) = (request.offset, work.len());
         drop(table);

@@ -282,6 +282,8 @@ impl Front {
             }
             shard.dispatch(shard.owner(at), unit(part as u32, at, len, own));
         }
+        let all = rest.is_none() && whole.len() == 0;
+        assert!(all, "buffers of a read of {len} bytes belong to no unit");
         drop(whole);
         shard.requests.keep(bufs);
         completion
@@ -312,6 +314,8 @@ impl Front {
         let step = self.shard.engine.unit_border();
         let region = self.shard.engine.setup.geometry.region_bytes();
         let (mut at, end) = (offset, offset + len);
+        let capacity = self.shard.engine.setup.geometry.capacity();
+        assert!(end <= capacity, "{len} bytes at {offset} passed the check of an array's limits");
         std::iter::from_fn(move || {
             if at >= end {
                 return None;
@@ -353,6 +357,7 @@ impl Engine {
     /// The rows that an array range touches.
     pub(crate) fn rows_of(&self, offset: u64, len: u64) -> Rows {
         let geometry = &self.setup.geometry;
+        assert!(len > 0, "a lock of no bytes at {offset} keeps nothing out");
         if geometry.family() != Family::Parity {
             return Rows { first: 0, last: 0, start: offset, end: offset + len };
         }

@@ -21,6 +21,7 @@
 //! Invariants: the ranges of a map lie within the member and do not overlap;
 //! [`ByteMap::describe`] then [`ByteMap::of`] gives the same map.
 
+use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 use core::ops::Range;
@@ -104,7 +105,23 @@ impl ByteMap {
             Version::V1_0 => ByteMap::before(start, member_bytes),
             _ => ByteMap::behind(start, member_bytes, version),
         };
-        map.filter(|map| map.data_bytes() >= least_data).ok_or(too_small)
+        let map = map.filter(|map| map.data_bytes() >= least_data).ok_or(too_small)?;
+        map.assert_apart();
+        Ok(map)
+    }
+
+    /// Checks the map of a new member: all within the member, and no two things in one place.
+    fn assert_apart(&self) {
+        let ByteMap { bitmap, bad_blocks, ppl, private, .. } = self;
+        let mut all = vec![&self.superblock, &self.data];
+        all.extend([bitmap, bad_blocks, ppl, private].into_iter().flatten());
+        all.sort_by_key(|range| range.start);
+        let mut end = 0;
+        for range in all {
+            assert!(end <= range.start && range.start < range.end, "{range:?} overlaps: {self:?}");
+            end = range.end;
+        }
+        assert!(end <= self.member_bytes, "{end} is beyond the member: {self:?}");
     }
 
     /// 1.1 and 1.2: everything between a superblock at `start` and the data.

@@ -199,6 +199,8 @@ fn freshest(members: &[&Superblock]) -> usize {
 fn standing(members: &[&Superblock], freshest: usize, index: usize) -> Standing {
     let (member, latest) = (members[index], members[freshest]);
     let number = member.device.number;
+    let (own, last) = (member.events, latest.events);
+    assert!(own <= last, "a member of event {own} is judged by one of event {last}");
     let newer = |&(other, superblock): &(usize, &&Superblock)| {
         let rank = |at: usize| (members[at].events, at == freshest, members[at].device.uuid.0, at);
         other != index && superblock.device.number == number && rank(other) > rank(index)

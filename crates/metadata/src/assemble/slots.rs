@@ -3,6 +3,8 @@
 //! Owns the rules for a slot that two members claim, for members in rebuild, and for a start with
 //! members missing.
 
+use std::collections::BTreeMap;
+
 use io::broken::{Broken, broken};
 use layout::md::ppl::HEADER_BYTES;
 use layout::md::superblock::{EVENTS_MOST, EVENTS_ROOM, Role};
@@ -12,6 +14,7 @@ use layout::{Configuration, Epoch, Geometry, MemberId, Mode, Slot, SlotAssignmen
 use crate::assemble::group::Members;
 use crate::assemble::roles::Standing;
 use crate::assemble::{Note, Options, refuse, with_reasons};
+use crate::commit::record::Record;
 use crate::commit::{Format, MOST_BLOCK_BYTES, ppl};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -149,6 +152,25 @@ fn read_only_reason(members: &Members, geometry: &Geometry, options: &Options) -
             format!("{} is written in blocks of {block} bytes, which do not fit", found.name)
         })
     })
+}
+
+/// Checks the members with which an array opens. All that does not fit was refused before.
+///
+/// # Panics
+/// If a member has several places or is too small, or too many are missing.
+pub(crate) fn assert_fit(
+    configuration: &Configuration,
+    records: &BTreeMap<MemberId, Record>,
+    geometry: &Geometry,
+) {
+    configuration.assert_consistent();
+    let lost = geometry.all_slots().difference(configuration.in_sync());
+    assert!(geometry.survives(lost), "an array would start without slots {lost:?}");
+    for (slot, id) in configuration.assigned() {
+        let have = records.get(&id).map_or(0, |record| record.map.data_bytes());
+        let needed = geometry.member_bytes(slot);
+        assert!(needed <= have, "slot {slot} uses {needed} bytes of a member with {have}");
+    }
 }
 
 /// The slots that had a member in the last session and have none now.

@@ -168,6 +168,8 @@ impl MetadataWriter {
             // A template may have been cut to the size of the smaller member that it replaced.
             maps.sort_by_key(|map| std::cmp::Reverse(map.data_bytes()));
         }
+        let small_map = maps.iter().find(|map| map.data_bytes() < needed);
+        assert_eq!(small_map, None, "a new member has less room than the {needed} bytes in use");
         (maps, small)
     }
 

@@ -32,10 +32,16 @@ impl MetadataWriter {
         regions: RangeInclusive<u64>,
     ) -> Result<(), Failures> {
         self.state.borrow_mut().doomed.retain(|region| !regions.contains(region));
-        self.change(|bits| bits.set(regions));
+        self.change(|bits| bits.set(regions.clone()));
         let assigned: Vec<MemberId> = assigned.assigned().map(|(_, id)| id).collect();
         let failures = self.write_bitmap(&assigned).await;
-        if failures.is_empty() { Ok(()) } else { Err(failures) }
+        if !failures.is_empty() {
+            return Err(failures);
+        }
+        let state = self.state.borrow();
+        let set = state.bits.as_ref().is_none_or(|bits| bits.are_set(regions.clone()));
+        assert!(set, "bits of {regions:?} are not set: a crash would hide writes there");
+        Ok(())
     }
 
     /// Clears bits of regions that are in sync and not being written. Bits that are set again

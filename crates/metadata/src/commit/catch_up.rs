@@ -48,6 +48,8 @@ impl Behind {
     /// The superblock of the last commit for a member that missed it.
     fn draw(&self, metadata: &MetadataWriter, id: MemberId, mut record: Record) -> Superblock {
         let latest = &self.latest;
+        let now = metadata.events();
+        assert_eq!(latest.events, now, "the superblock of an old event after that of {now}");
         let found = self.members.iter().find(|(member, _)| *member == id);
         let found = found.map_or(&record.superblock, |(_, found)| found).clone();
         record.superblock = Superblock { features: latest.features, ..found };

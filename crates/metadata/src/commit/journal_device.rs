@@ -80,6 +80,9 @@ impl Journal {
         reach: &MemberIo,
         header: &JournalHeader,
     ) -> io::Result<()> {
+        let end = COPIES.map(|at| at + HEADER_BYTES).into_iter().max();
+        let log = &header.log;
+        assert!(end <= Some(log.start), "a header up to {end:?} would overwrite the log {log:?}");
         let bytes = header.print(parity::crc32c);
         let writer = reach.of(&self.name, &self.disk);
         if self.fresh {
@@ -153,6 +156,10 @@ impl MetadataWriter {
             zone_bytes: private.log.bytes,
             zones: private.log.count,
         };
+        let zones = header.zone_bytes * u64::from(header.zones);
+        let (room, session) = (header.log.end - header.log.start, header.session);
+        assert!(zones <= room, "zones of {zones} bytes in a log of {room} bytes");
+        assert!(session != 0, "the log of session 0 counts as empty");
         match journal.write_header(&self.reach, &header).await {
             Ok(()) => {
                 journal.begun.set(true);

@@ -173,6 +173,8 @@ impl MetadataWriter {
     /// Adds an array range to the bad list, or removes it, from the next commit on. False if the
     /// list has no room for it.
     pub fn set_bad(&self, range: Range<u64>, lost: bool) -> bool {
+        let end = self.geometry.capacity();
+        assert!(range.start < range.end && range.end <= end, "{range:?} beyond the array ({end})");
         let mut state = self.state.borrow_mut();
         let mut next = state.bad.clone();
         if lost {
@@ -299,6 +301,8 @@ impl Record {
         assert!(zones <= parts.log.end - parts.log.start, "zones beyond the end of the log");
         let at = bounds.start + PrivateHeader::copy(superblock.events) * HEADER_BYTES;
         assert!(at + HEADER_BYTES <= parts.log.start, "a header that overwrites the log");
+        let (last, events) = (self.superblock.events, superblock.events);
+        assert!(events >= last, "the header of event {events} would replace one in force ({last})");
         let header = PrivateHeader {
             set_uuid: superblock.set_uuid,
             device_uuid: superblock.device.uuid,
@@ -324,6 +328,8 @@ impl Record {
         let Some(parts) = self.map.private_parts() else { return Ok(()) };
         assert!(list.len() as u64 <= bad::LIST_BYTES, "a list that overwrites the other copy");
         let at = parts.history.start + PrivateHeader::copy(events) * bad::LIST_BYTES;
+        let end = at + list.len() as u64;
+        assert!(end <= parts.history.end, "a list up to {end} would overwrite the checksums");
         self.writer(reach).write(at, list, false).await
     }
 }

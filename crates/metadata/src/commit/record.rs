@@ -58,6 +58,11 @@ impl Record {
         let block = self.disk.limits().logical_block as usize;
         let at = superblock.super_offset * SECTOR;
         assert_eq!(at, self.map.superblock.start, "a superblock lies where it says");
+        let (own, new) = (&self.superblock, superblock);
+        let identity = |s: &Superblock| (s.set_uuid, s.device.uuid, s.device.number, s.data_offset);
+        assert_eq!(identity(new), identity(own), "{} would get another's superblock", self.name);
+        let (last, events) = (own.events, new.events);
+        assert!(events >= last, "{}: event {events} after event {last}", self.name);
         let mut bytes = superblock.print();
         bytes.resize(bytes.len().next_multiple_of(block), 0);
         let room = &self.map.superblock;

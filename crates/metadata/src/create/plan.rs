@@ -6,7 +6,7 @@ use layout::md::bitmap::{self, HEADER_BYTES};
 use layout::md::{ByteMap, Features, SECTOR, Version};
 use layout::private::{Consistency, checksums};
 use layout::sync::sync_bytes;
-use layout::{Family, Geometry, Layout, Level};
+use layout::{Family, Geometry, Layout, Level, Slot};
 
 use crate::commit::MOST_BLOCK_BYTES;
 use crate::commit::record::bitmap_range;
@@ -86,6 +86,10 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
             )));
         }
     }
+    for (index, map) in maps.iter().take(slots).enumerate() {
+        let (have, needed) = (map.data_bytes(), geometry.member_bytes(Slot::new(index)));
+        assert!(needed <= have, "slot {index} uses {needed} bytes of a member with {have}");
+    }
     let bitmap_chunk = match new.bitmap.or(ppl.then_some(BitmapChunk::Fitting)) {
         Some(choice) if geometry.family() != Family::Plain => {
             let features = if ppl { Features::MULTIPLE_PPLS } else { Features::BITMAP };
@@ -96,7 +100,7 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
         _ => None,
     };
     let unused = maps.iter().enumerate().map(|(index, map)| match whole {
-        true if index < slots => map.data_bytes() - geometry.member_bytes(layout::Slot::new(index)),
+        true if index < slots => map.data_bytes() - geometry.member_bytes(Slot::new(index)),
         true => map.data_bytes(),
         false => map.data_bytes() - used_bytes,
     });

@@ -34,6 +34,7 @@ use crate::rows::checksum::verify::Verdict;
 use crate::rows::checksum::{BLOCK, ChecksumTable, New, Wanted};
 use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::{Finding, Report, row_blocks};
+use crate::rows::read::recovered_of;
 use crate::rows::{Outgoing, RowWork, Scratch};
 
 /// A copy of one block as read: its member, its slot and number there, and the CRC-32C of its
@@ -200,9 +201,8 @@ impl RowOp<'_> {
         }
         let (p, q) = (there(row.map.p()), row.map.q().is_some_and(there));
         let recovered = |erasure: Erasure| {
-            let (x, y) = self.engine.recover_row(row, erasure, &self.work.pieces);
-            let first = erasure.lost().iter().next() == Some(slot);
-            Some(if first { x } else { y }).filter(fits)
+            let both = self.engine.recover_row(row, erasure, &self.work.pieces);
+            Some(recovered_of(erasure, both, slot)).filter(fits)
         };
         let single = [p.then_some(Erasure::FromP(slot)), q.then_some(Erasure::FromQ(slot))];
         let mut single = single.into_iter().flatten().filter(|_| missing.is_empty());

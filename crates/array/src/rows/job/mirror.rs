@@ -157,6 +157,8 @@ impl RowOp<'_> {
             self.lose(&view).await?;
             return Ok(false);
         }
+        let whole = copies.iter().all(|copy| copy.bytes.len() as u64 == part);
+        assert!(whole, "a copy of another length than {part} bytes would be compared");
         let wrong = self.engine.find_wrong_copies(&mut copies, (at, part));
         report.bytes += copies.len() as u64 * part;
         let resolved = task != Task::Resync && !self.engine.is_unsynced(at, part);
@@ -493,6 +495,8 @@ fn judge(
                 let slot = Some(judged.place.slot);
                 report.find(Finding { repaired, ..judged.finding(at, &range, slot) });
             }
+            assert!(source != copy, "copy {copy} would be rewritten from itself");
+            assert!(there.contains(&source), "rewritten from copy {source}, which was not read");
             let guessed = disputed && resolved && !verdict.named;
             let mend = Repair { copy, source, range: range.clone(), unreadable, guessed };
             add(&mut repairs, mend);

@@ -18,7 +18,8 @@ use crate::rows::checksum::BLOCK;
 use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::scrub::row_blocks;
 use crate::rows::job::{Report, Task};
-use crate::rows::{Outgoing, Piece, RowWork};
+use crate::rows::read::recovered_of;
+use crate::rows::{Outgoing, Piece, RowWork, touched_bytes};
 
 impl RowOp<'_> {
     /// Does one task to a range of whole stripes.
@@ -123,6 +124,8 @@ impl RowOp<'_> {
         for row in &self.work.rows {
             let Some(WritePlan { read, write, .. }) = row.plan else { continue };
             report.bytes += (read.count() + write.count()) as u64 * row.row.len();
+            let own = matches!(task, Task::Rebuild(_)) && !read.intersection(write).is_empty();
+            assert!(!own, "slots {write:?} would be rebuilt from their own old bytes ({read:?})");
             for slot in write.iter() {
                 let bytes = self.engine.bytes_of(row, slot, &self.work.pieces).freeze();
                 self.work.outgoing.push(Outgoing { slot, at: row.at(), bytes });
@@ -151,6 +154,7 @@ impl RowOp<'_> {
     async fn send_to_replacement(&mut self, view: &View, slot: Slot) -> Result<()> {
         let Some(replacement) = &view.slots[slot.index()].replacement else { return Ok(()) };
         for out in &self.work.outgoing {
+            assert_eq!(out.slot, slot, "the replacement of slot {slot} would get another's bytes");
             self.work.batch.write(replacement, slot, out.at, out.bytes.clone(), self.opts.op_bytes);
         }
         self.engine.run(&mut self.work.batch, self.opts).await;
@@ -172,15 +176,17 @@ impl Engine {
         let slots = self.setup.geometry.slots() as u64;
         let share = self.setup.bounds.scratch_bytes / 4 / slots;
         let slice = (share / BLOCK * BLOCK).max(BLOCK);
-        rows.into_iter()
-            .flat_map(|work| {
-                let Row { start, end, .. } = work.row;
-                (start..end).step_by(slice as usize).map(move |at| {
-                    let row = Row { start: at, end: (at + slice).min(end), ..work.row };
-                    RowWork { row, ..work }
-                })
+        let whole = touched_bytes(&rows);
+        let each = rows.into_iter().flat_map(|work| {
+            let Row { start, end, .. } = work.row;
+            (start..end).step_by(slice as usize).map(move |at| {
+                let row = Row { start: at, end: (at + slice).min(end), ..work.row };
+                RowWork { row, ..work }
             })
-            .collect()
+        });
+        let slices: Vec<RowWork> = each.collect();
+        assert_eq!(touched_bytes(&slices), whole, "background work would leave out part of a row");
+        slices
     }
 
     /// The targets that do not hold a row yet: of several slots in a rebuild, one may be further
@@ -257,8 +263,7 @@ impl Engine {
         let Some(Method::Recover(erasure)) = row.plan.map(|plan| plan.method) else {
             unreachable!("data that was not read is recovered");
         };
-        let (x, y) = self.recover_row(row, erasure, pieces);
-        if erasure.lost().iter().next() == Some(slot) { x } else { y }
+        recovered_of(erasure, self.recover_row(row, erasure, pieces), slot)
     }
 }
 
@@ -271,5 +276,6 @@ fn gathered(rows: &[RowWork], most: u64, weight: impl Fn(&[RowWork]) -> u64) -> 
             first = next;
         }
     }
+    assert_eq!(first, rows.len(), "rows would be left out, and count as done");
     runs
 }

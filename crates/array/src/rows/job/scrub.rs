@@ -28,6 +28,7 @@ use crate::member::batch::IoOptions;
 use crate::rows::checksum::BLOCK;
 use crate::rows::engine::{Engine, RowOp};
 use crate::rows::job::{Finding, Report, Task};
+use crate::rows::read::recovered_of;
 use crate::rows::{Outgoing, Piece, RowWork, Scratch};
 
 /// The result of comparing one row.
@@ -181,7 +182,12 @@ impl RowOp<'_> {
         } else {
             self.engine.compare_rest(&view, &row, &self.work.pieces, report);
         }
-        let within = |out: &Outgoing| out.at - row.at()..out.at - row.at() + out.bytes.len() as u64;
+        let within = |out: &Outgoing| {
+            let (at, len) = (row.at(), out.bytes.len() as u64);
+            let inside = at <= out.at && out.at + len <= at + row.row.len();
+            assert!(inside, "a repair of {len} bytes at {} for the row at {at}", out.at);
+            out.at - at..out.at - at + len
+        };
         let disputed: RangeSet = self.work.outgoing.iter().map(within).collect();
         if matches!(task, Task::Check | Task::Checksum) {
             self.work.outgoing.clear();
@@ -468,7 +474,7 @@ impl Engine {
     pub(crate) fn computed(&self, row: &RowWork, slot: Slot, pieces: &[Piece]) -> io::Buf {
         let recovered = match row.plan.map(|plan| plan.method) {
             Some(Method::Recover(erasure)) => {
-                Some((erasure.lost(), self.recover_row(row, erasure, pieces)))
+                Some((erasure, self.recover_row(row, erasure, pieces)))
             }
             _ => None,
         };
@@ -478,12 +484,8 @@ impl Engine {
             let data = row.map.data(index);
             match (&recovered, row.have(pieces, data)) {
                 (_, Some(bytes)) => &bytes[at..],
-                (Some((lost, (x, y))), None) => {
-                    if lost.iter().next() == Some(data) {
-                        &x[at..]
-                    } else {
-                        &y[at..]
-                    }
+                (Some((erasure, (x, y))), None) => {
+                    &recovered_of(*erasure, (&x[..], &y[..]), data)[at..]
                 }
                 (None, None) => unreachable!("the plan reads or recovers all the data"),
             }

@@ -149,7 +149,16 @@ impl Ahead {
                 continue;
             };
             match buf {
-                Some(buf) => stream.pieces[at].state = State::There(buf),
+                Some(buf) => {
+                    let piece = &mut stream.pieces[at];
+                    let (have, range) = (buf.len() as u64, piece.start..piece.end);
+                    assert_eq!(
+                        have,
+                        range.end - range.start,
+                        "{have} bytes read ahead of {range:?}"
+                    );
+                    piece.state = State::There(buf);
+                }
                 None => drop(stream.pieces.remove(at)),
             }
             break;
