@@ -34,7 +34,7 @@ impl Director {
         }
         let mut rng = Rng::stream(chance, "store", 0);
         self.stage.hold().await;
-        if self.calm(node).await && !node.has_lost_blocks() {
+        if self.wait_clean(node).await && !node.has_lost_blocks() {
             self.run_short(node, &mut rng).await;
         }
         self.stage.go_on();
@@ -48,7 +48,7 @@ impl Director {
         let is_short = |slot: &Slot| node.disk_in(*slot).is_some_and(|disk| disk.is_short());
         let short: SlotSet = slots.filter(is_short).collect();
         let fills_up = !node.geometry().survives(short);
-        self.tell(|| format!("INCIDENT {pages} pages are free for {short:?}, full: {fills_up}"));
+        self.note(|| format!("INCIDENT {pages} pages are free for {short:?}, full: {fills_up}"));
         self.mark(mark::STORE_SHORT);
         stage.world.trace.fault();
         self.expose(None);
@@ -85,7 +85,7 @@ impl Director {
             return;
         }
         if let Some(disk) = node.disk_in(slot) {
-            self.tell(|| format!("    {} is gone", disk.name));
+            self.note(|| format!("    {} is gone", disk.name));
             self.mark(mark::STORE_LOSS);
             self.expose(Some(slot));
             disk.set_gone(true);
@@ -99,7 +99,7 @@ impl Director {
             return self.crash(Crash::draw(rng, power)).await;
         }
         let stopped = node.stop().await;
-        self.tell(|| format!("    full, and stopped: {:?}", stopped.is_ok()));
+        self.note(|| format!("    full, and stopped: {:?}", stopped.is_ok()));
         self.stage.deaths.set(self.stage.deaths.get() + 1);
         self.stage.oracle.borrow_mut().crash(self.caches(false));
         self.stage.stuck.set(false);
