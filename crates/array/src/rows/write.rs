@@ -456,9 +456,10 @@ impl Engine {
             self.encoded_parity(work, new, pieces)
         };
         for (slot, buf) in [(Some(map.p()), p), (map.q(), q)] {
-            let planned = slot.is_some_and(|slot| parity.contains(slot));
-            assert_eq!(buf.is_some(), planned, "parity in {slot:?} would not match the new data");
-            if let (Some(slot), Some(buf)) = (slot, buf) {
+            let Some(slot) = slot else { continue };
+            let planned = parity.contains(slot);
+            assert_eq!(buf.is_some(), planned, "parity in slot {slot} would not match the data");
+            if let Some(buf) = buf {
                 assert_eq!(buf.len() as u64, row.len(), "parity of another length than its row");
                 outgoing.push(Outgoing { slot, at: work.at(), bytes: buf.freeze() });
             }
