@@ -147,7 +147,7 @@ impl Daemon {
         let pool = Pool::new(POOL_BYTES);
         let exports = Rc::new(Shown::default());
         let secure = tls.is_some();
-        let crew = Crew::start_worker(threads, tls.as_ref(), &memory, spawner)?;
+        let crew = Crew::start(threads, tls.as_ref(), &memory, spawner)?;
         let server = nbd_server(&exports, tls, memory, &pool, spawner);
         Ok(Rc::new(Daemon {
             spawner: spawner.clone(),

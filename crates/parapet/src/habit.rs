@@ -20,7 +20,8 @@ const HABITS: &[(&[&str], &str)] = &[
     (&["zero-superblock", "labelclear", "wipe"], "parapet destroy NAME MEMBER…"),
     (
         &["export"],
-        "to stop an array: parapet stop NAME; to serve it: parapet serve NAME MEMBER… --nbd ADDRESS",
+        "to stop an array: parapet stop NAME; \
+         to serve it: parapet serve NAME MEMBER… --nbd ADDRESS",
     ),
     (&["start", "run", "up"], "parapet serve NAME MEMBER… --nbd ADDRESS"),
     (&["eject", "down"], "parapet stop NAME"),

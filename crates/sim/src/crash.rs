@@ -353,6 +353,17 @@ impl Director {
         node.members.borrow_mut().insert(disk.name.clone(), disk);
     }
 
+    /// Assembles one array again, without its broken disks.
+    pub(crate) async fn again(&self, node: &Rc<Node>) {
+        // Lost disks stay out: broken disks are not present at a start.
+        let present =
+            |name: &str| self.stage.world.disk_named(name).is_none_or(|disk| !disk.has_fault());
+        node.members.borrow_mut().retain(|name, _| present(name));
+        self.check_journal(node, 50);
+        self.assemble(node).await;
+        self.mark(mark::ASSEMBLED);
+    }
+
     /// Assembles one array, by the way out that a refusal names if need be.
     pub(crate) async fn assemble(&self, node: &Rc<Node>) {
         let outer = node.name == self.stage.node.name;

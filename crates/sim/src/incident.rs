@@ -591,14 +591,4 @@ impl Director {
         }
         found
     }
-
-    pub(crate) async fn again(&self, node: &Rc<Node>) {
-        // Lost disks stay out: broken disks are not present at a start.
-        let present =
-            |name: &str| self.stage.world.disk_named(name).is_none_or(|disk| !disk.has_fault());
-        node.members.borrow_mut().retain(|name, _| present(name));
-        self.check_journal(node, 50);
-        self.assemble(node).await;
-        self.mark(mark::ASSEMBLED);
-    }
 }

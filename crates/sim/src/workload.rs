@@ -20,7 +20,7 @@ use crate::mark;
 use crate::medium::SECTOR;
 use crate::node::Node;
 use crate::options::Options;
-use crate::oracle::{Oracle, Put};
+use crate::oracle::{self, Oracle, Put};
 use crate::rng::Rng;
 use crate::world::World;
 
@@ -396,23 +396,7 @@ impl Stage {
             self.tried.borrow_mut().insert(self.stripes(&request));
         }
         self.begin(name, &request);
-        let work = match request.kind {
-            Kind::Write(bufs) => {
-                let (oracle, write) =
-                    (self.oracle.borrow(), write.expect("a write stores a pattern"));
-                let mut sector = request.sector;
-                let each = shares(request.count, bufs).map(|sectors| {
-                    let mut buf = self.world.pool.take((sectors * SECTOR) as usize);
-                    oracle.fill_again(write, sector, &mut buf);
-                    sector += sectors;
-                    // Some clients change their memory while it is being written.
-                    if request.sector % 8 == 3 { buf.into_unstable() } else { buf }.freeze()
-                });
-                Work::Write(each.collect())
-            }
-            Kind::Zero { unmap, fast } => Work::Zero { len, unmap, fast },
-            _ => Work::Discard { len },
-        };
+        let work = self.work_of(&request, write);
         let op = Op { fua: request.fua, ..Op::new(offset, work) };
         let unsure = u64::from(self.is_unsure(&request));
         self.unsure.set(self.unsure.get() + unsure);
@@ -449,6 +433,28 @@ impl Stage {
         }
         write.into_iter().for_each(|write| oracle.fail(write));
         Outcome::Answered
+    }
+
+    /// The operation of a request that changes bytes; `write` is what the oracle expects of it.
+    fn work_of(&self, request: &Request, write: Option<oracle::Request>) -> Work {
+        let len = request.count * SECTOR;
+        match request.kind {
+            Kind::Write(bufs) => {
+                let (oracle, write) =
+                    (self.oracle.borrow(), write.expect("a write stores a pattern"));
+                let mut sector = request.sector;
+                let each = shares(request.count, bufs).map(|sectors| {
+                    let mut buf = self.world.pool.take((sectors * SECTOR) as usize);
+                    oracle.fill_again(write, sector, &mut buf);
+                    sector += sectors;
+                    // Some clients change their memory while it is being written.
+                    if request.sector % 8 == 3 { buf.into_unstable() } else { buf }.freeze()
+                });
+                Work::Write(each.collect())
+            }
+            Kind::Zero { unmap, fast } => Work::Zero { len, unmap, fast },
+            _ => Work::Discard { len },
+        }
     }
 
     async fn flush(&self, array: &array::Array, name: (usize, usize), request: Request) -> Outcome {

@@ -102,7 +102,7 @@ impl Crew {
     ///
     /// # Errors
     /// If the machine cannot start them.
-    pub(super) fn start_worker(
+    pub(super) fn start(
         threads: usize,
         tls: Option<&Identity>,
         memory: &Memory,
