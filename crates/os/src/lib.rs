@@ -28,9 +28,9 @@ pub use executor::{Config, Engine, Executor, Spawner};
 pub use signal::{Signal, Signals};
 pub use socket::{Address, Listener, Peer, Socket, Stdio};
 
-/// The number of columns of the terminal at standard error; `None` if there is none, or it is
+/// The number of columns of this terminal; `None` if it is no terminal, or the number is
 /// unknown.
-pub fn terminal_columns() -> Option<u16> {
-    let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok()?;
+pub fn terminal_columns(terminal: impl std::os::fd::AsFd) -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     Some(size.ws_col).filter(|&columns| columns > 0)
 }

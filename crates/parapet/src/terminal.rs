@@ -25,6 +25,8 @@ pub(crate) struct Terminal {
     json: bool,
     quiet: bool,
     options: OutputOptions,
+    columns_out: Option<usize>,
+    columns_err: Option<usize>,
     colour_out: bool,
     colour_err: bool,
     attended: bool,
@@ -78,7 +80,10 @@ impl Terminal {
                 exact: global.bytes,
                 si: global.si,
                 verbose: global.verbose > 0,
+                columns: None,
             },
+            columns_out: out.then(|| columns_of(std::io::stdout())),
+            columns_err: err.then(|| columns_of(std::io::stderr())),
             colour_out: colour(out) && !global.json,
             colour_err: colour(err),
             attended: err && std::io::stdin().is_terminal() && !global.json,
@@ -118,7 +123,8 @@ impl Terminal {
 
     /// Creates an empty page for standard output.
     pub(crate) fn page(&self) -> Page {
-        Page::new(self.colour_out, self.options)
+        let columns = self.columns_out;
+        Page::new(self.colour_out, OutputOptions { columns, ..self.options })
     }
 
     /// Prints plain data: completions, a schema.
@@ -131,7 +137,9 @@ impl Terminal {
         if self.json || self.quiet {
             return;
         }
-        let mut page = Page::new(self.colour_err, self.options);
+        let columns = self.columns_err;
+        let options = OutputOptions { columns, ..self.options };
+        let mut page = Page::new(self.colour_err, options);
         report.text(&mut page);
         let _ = std::io::stderr().lock().write_all(page.into_text().as_bytes());
     }
@@ -147,7 +155,7 @@ impl Terminal {
     pub(crate) fn draw(&self, bar: &str, text: &str) {
         if self.is_moving() {
             // Leave the last column empty: terminals differ in how they treat a full line.
-            let columns = os::terminal_columns().map_or(USUAL_COLUMNS, usize::from);
+            let columns = self.columns_err.unwrap_or(USUAL_COLUMNS);
             let line = fitted(&shown(bar), &shown(text), columns.saturating_sub(1));
             let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
             let _ = std::io::stderr().flush();
@@ -186,7 +194,7 @@ impl Terminal {
             return Ok(());
         }
         if !self.attended {
-            let action = "read the plan (--dry-run), then say --yes";
+            let action = "read the plan (--dry-run), then repeat it with --yes";
             return Err(Failure::new(Id::Confirmation, "no terminal to confirm at", action));
         }
         let how = match answer {
@@ -202,6 +210,14 @@ impl Terminal {
         }
         Err(Failure::new(Id::Confirmation, "not confirmed", "nothing was changed"))
     }
+}
+
+/// Returns the width of a terminal: COLUMNS, or else what the terminal reports.
+fn columns_of(terminal: impl std::os::fd::AsFd) -> usize {
+    let chosen = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    let chosen = chosen.filter(|&columns| columns > 0);
+    let reported = || os::terminal_columns(terminal).map(usize::from);
+    chosen.or_else(reported).unwrap_or(USUAL_COLUMNS)
 }
 
 /// Shortens a line: first drops the bar, then the last parts.

@@ -16,7 +16,7 @@ impl Report for Array {
                 "problem",
                 format!("{} [{}]", problem.message, problem.id),
             );
-            page.field("action", &problem.action);
+            page.command("action", &problem.action);
         }
         page.field("level", shape(page, &self.level, &self.layout, self.chunk_bytes));
         page.field(
@@ -448,7 +448,7 @@ impl Report for Plan {
             count => format!("the loss of any {count} members"),
         };
         match self.verb.as_str() {
-            "destroy" => page.field("undo", format!("parapet undestroy {}", self.name)),
+            "destroy" => page.command("undo", format!("parapet undestroy {}", self.name)),
             "undestroy" => {}
             _ => page.field("survives", survives),
         }
