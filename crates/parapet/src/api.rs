@@ -48,6 +48,9 @@ pub(crate) struct List {
     pub(crate) arrays: Vec<Array>,
     /// Servers that did not answer, with the error.
     pub(crate) silent: Vec<String>,
+    /// How many of them refused this user.
+    #[serde(skip)]
+    pub(crate) denied: usize,
     /// The folder searched for control sockets; null if one socket was named.
     #[serde(default)]
     pub(crate) folder: Option<String>,

@@ -186,7 +186,10 @@ pub(crate) fn everything(control: Option<&Path>, timeout: Duration) -> Result<Li
         match arrays {
             Ok(arrays) => list.arrays.extend(arrays),
             Err(failure) if control.is_some() => return Err(failure),
-            Err(failure) => list.silent.push(failure.message),
+            Err(failure) => {
+                list.denied += usize::from(failure.id == Id::Denied);
+                list.silent.push(failure.message);
+            }
         }
     }
     list.arrays.sort_by(|a, b| (&a.name, &a.uuid).cmp(&(&b.name, &b.uuid)));

@@ -73,6 +73,8 @@ pub(crate) struct Daemon {
     arrays: RefCell<Vec<Rc<Served>>>,
     /// Whether other arrays were requested or found but are not served.
     others: Cell<bool>,
+    /// A report shows the notes of assemblies.
+    notes_reported: Cell<bool>,
     exports: Rc<Shown>,
     server: Server,
     crew: Crew,
@@ -152,6 +154,7 @@ impl Daemon {
             pool,
             arrays: RefCell::default(),
             others: Cell::new(false),
+            notes_reported: Cell::new(false),
             exports,
             server,
             crew,
@@ -178,7 +181,7 @@ impl Daemon {
         self.crew.send_each(|_| {
             let blueprint = array.blueprint();
             let way = |known: &array::Introduction| {
-                let disk = disks.iter().find(|disk| disk.path.display().to_string() == known.name);
+                let disk = disks.iter().find(|disk| disk.name() == known.name);
                 let disk = disk.expect("members are named by the paths of their disks");
                 Way::to(&disk.path, disk.file.as_ref())
             };
@@ -251,6 +254,16 @@ impl Daemon {
     /// Records that a requested or found array is not served.
     pub(crate) fn lack_another(&self) {
         self.others.set(true);
+    }
+
+    /// Leaves the notes of assemblies to a report: the log omits them.
+    pub(crate) fn report_notes(&self) {
+        self.notes_reported.set(true);
+    }
+
+    /// Returns true if a report shows the notes of assemblies.
+    pub(crate) fn reports_notes(&self) -> bool {
+        self.notes_reported.get()
     }
 
     /// Returns true if a requested or found array is not served.

@@ -85,9 +85,23 @@ impl Opened {
         done.result.clone().map(|()| done)
     }
 
+    /// Returns its name as a member of an array; see [`member_path`].
+    pub(crate) fn name(&self) -> String {
+        member_path(&self.path).display().to_string()
+    }
+
     /// Returns its size.
     pub(crate) fn bytes(&self) -> u64 {
         self.disk.limits().bytes
+    }
+}
+
+/// Returns the path by which an array names a member in reports and in the log: absolute, since
+/// their readers work in other folders. `array:NAME` is no path and stays.
+pub(crate) fn member_path(path: &Path) -> PathBuf {
+    match array_name(path) {
+        "" => places::absolute(path),
+        _ => path.to_owned(),
     }
 }
 
@@ -154,8 +168,18 @@ pub(crate) fn open_one(path: &Path, options: &Options, on: &Spawner) -> Result<O
 /// Names both.
 pub(crate) fn refuse_same(paths: &[PathBuf]) -> Result<()> {
     let mut known: Vec<(Place, &Path)> = Vec::new();
+    let mut missing = Vec::new();
     for path in paths {
-        let Some(place) = Place::of(path, MOST_LOOPS) else { continue };
+        let Some(place) = Place::of(path, MOST_LOOPS) else {
+            // A file to be created.
+            let path = places::absolute(path);
+            if missing.contains(&path) {
+                let message = format!("{} is named twice", path.display());
+                return Err(Failure::new(Id::Same, message, "name each disk once"));
+            }
+            missing.push(path);
+            continue;
+        };
         if let Some((before, other)) = known.iter().find(|(known, _)| known.overlaps(&place)) {
             let what = if *before == place { "the same disk" } else { "made of the same bytes" };
             let message = format!("{} and {} are {what}", other.display(), path.display());

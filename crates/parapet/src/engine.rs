@@ -21,7 +21,7 @@ use os::{Executor, Spawner};
 
 use crate::api::Consistency;
 use crate::daemon::{Daemon, Known, Served, Story};
-use crate::disks::Opened;
+use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::flags::{UNLIMITED, on_or_off};
 use crate::size::Size;
@@ -76,7 +76,10 @@ impl AssemblyFlags {
             read_only: self.read_only,
             consistency: self.consistency.map(Into::into),
             checksums: self.checksums,
-            journal: self.journal.as_ref().map(|path| path.display().to_string()),
+            journal: self
+                .journal
+                .as_ref()
+                .map(|path| disks::member_path(path).display().to_string()),
             raid0_layout: self.raid0_layout,
             deadline: run.deadline(),
         }
@@ -202,9 +205,7 @@ pub(crate) fn random() -> Result<Random> {
 
 /// Converts the disks into the engine's candidates.
 pub(crate) fn candidates<'a>(disks: impl IntoIterator<Item = &'a Opened>) -> Vec<Candidate> {
-    let candidate = |opened: &Opened| {
-        Candidate::new(Rc::clone(&opened.disk), opened.path.display().to_string())
-    };
+    let candidate = |opened: &Opened| Candidate::new(Rc::clone(&opened.disk), opened.name());
     disks.into_iter().map(candidate).collect()
 }
 
@@ -297,7 +298,7 @@ pub(crate) async fn start(
     let mut known = BTreeMap::new();
     // The journal device is not a member: `fail`, `remove` and `replace` do not apply to it.
     for joined in assembly.members.iter().filter(|joined| joined.id != MemberId::JOURNAL) {
-        let opened = disks.iter().find(|opened| opened.path.display().to_string() == joined.name);
+        let opened = disks.iter().find(|opened| opened.name() == joined.name);
         if let Some(opened) = opened {
             known.insert(joined.id, know(opened).await);
         }
@@ -334,7 +335,7 @@ pub(crate) async fn know(opened: &Opened) -> Known {
     let superblock = found
         .and_then(|found| found.superblocks.into_iter().find_map(|found| found.superblock.ok()));
     Known {
-        path: opened.path.clone(),
+        path: disks::member_path(&opened.path),
         serial: opened.serial.clone(),
         uuid: superblock.map(|found| found.device.uuid.to_string()).unwrap_or_default(),
         disk: Rc::clone(&opened.disk),

@@ -20,6 +20,7 @@ mod disks;
 mod engine;
 mod failure;
 mod flags;
+mod habit;
 mod http;
 mod images;
 mod notify;
@@ -57,7 +58,7 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return misunderstood(&error),
+        Err(error) => return misunderstood(habit::advised(error)),
     };
     let terminal = Terminal::new(&cli.global);
     let result = log(&cli.global, cli.verb.is_server()).and_then(|()| cli.verb.run(&terminal));
@@ -69,7 +70,7 @@ fn main() -> ExitCode {
 
 /// Reports a command line error like any other error, also in JSON. Help and version go to standard
 /// output.
-fn misunderstood(error: &clap::Error) -> ExitCode {
+fn misunderstood(error: clap::Error) -> ExitCode {
     let help = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     let json = std::env::args_os().any(|argument| argument == "--json");
     if help || !json {

@@ -42,6 +42,11 @@ const RUN_BYTES: usize = 64 << 10;
 /// Maximum size of a request that zeros a disk.
 const ZERO_BYTES: u64 = 64 << 20;
 
+/// Maximum number of operations whose copies are kept.
+const MOST_KEPT: usize = 64;
+/// Maximum size of all copies; those of the latest operation stay, whatever their size.
+const MOST_KEPT_BYTES: u64 = 8 << 30;
+
 const SCHEMA: &str = "parapet/undo/1";
 /// The verb whose copies `undestroy` can restore.
 pub(crate) const DESTROY: &str = "destroy";
@@ -94,6 +99,12 @@ impl Piece {
 }
 
 impl Manifest {
+    /// Returns the size of the copies.
+    pub(crate) fn bytes(&self) -> u64 {
+        let copied = self.pieces.iter().filter(|piece| piece.file.is_some());
+        copied.fold(0, |sum, piece| sum.saturating_add(piece.bytes))
+    }
+
     /// Reads the manifest in this folder.
     ///
     /// # Errors
@@ -179,13 +190,35 @@ pub(crate) async fn keep(verb: &str, array: &str, disks: &[OverwriteTarget<'_>])
         pool: Pool::new(PIECE_BYTES as usize),
     };
     match copies.make(verb, disks).await {
-        Ok(()) => Ok(Kept { folder: copies.folder, pieces: copies.pieces }),
+        Ok(()) => {
+            copies.folder.iter().for_each(|newest| prune(newest));
+            Ok(Kept { folder: copies.folder, pieces: copies.pieces })
+        }
         Err(failure) => {
             if let Some(folder) = copies.folder {
                 // This process has just created the folder.
                 let _ = fs::remove_dir_all(folder);
             }
             Err(failure)
+        }
+    }
+}
+
+/// Deletes the oldest copies beyond the limits. Those just made stay.
+fn prune(newest: &Path) {
+    let all = all();
+    let (mut count, mut bytes) = (all.len(), all.iter().map(|(_, kept)| kept.bytes()).sum::<u64>());
+    for (folder, kept) in all.iter().filter(|(folder, _)| folder != newest) {
+        if count <= MOST_KEPT && bytes <= MOST_KEPT_BYTES {
+            return;
+        }
+        let at = folder.display();
+        match fs::remove_dir_all(folder) {
+            Ok(()) => {
+                (count, bytes) = (count - 1, bytes.saturating_sub(kept.bytes()));
+                tracing::info!("{at}: oldest copies of overwritten blocks deleted (limit reached)");
+            }
+            Err(error) => tracing::warn!("{at}: old copies cannot be deleted: {error}"),
         }
     }
 }

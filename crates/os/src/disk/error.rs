@@ -77,7 +77,7 @@ impl fmt::Display for OpenError {
         match &self.kind {
             OpenErrorKind::Missing => write!(f, "{path}: there is no such file or device")?,
             OpenErrorKind::Exists => write!(f, "{path}: exists already; nothing was changed")?,
-            OpenErrorKind::Denied => write!(f, "{path}: not permitted")?,
+            OpenErrorKind::Denied => write!(f, "{path}: permission denied")?,
             OpenErrorKind::ReadOnly => {
                 write!(f, "{path}: cannot be opened for writing: the file system is read-only")?;
             }
@@ -103,7 +103,7 @@ impl fmt::Display for OpenError {
             }
         }
         match (&self.kind, &self.source) {
-            (OpenErrorKind::Denied | OpenErrorKind::Failed, Some(source)) => {
+            (OpenErrorKind::Failed, Some(source)) => {
                 write!(f, ": {source}")
             }
             _ => Ok(()),

@@ -9,12 +9,11 @@ impl Report for List {
     const SCHEMA: &'static str = "parapet/list/1";
 
     fn text(&self, page: &mut Page) {
-        if self.arrays.is_empty() && !self.resting.is_empty() {
-            // Only the unserved arrays are listed.
+        if self.arrays.is_empty() && !(self.resting.is_empty() && self.silent.is_empty()) {
+            // The other lines say what there is.
         } else if self.arrays.is_empty() {
-            let folder = self.folder.as_ref().map_or(String::new(), |folder| {
-                format!("; servers of other users have their sockets elsewhere than in {folder}")
-            });
+            let looked = |folder: &String| format!(" (looked in {folder})");
+            let folder = self.folder.as_ref().map_or(String::new(), looked);
             page.line(format!("no array is being served{folder}"));
         } else {
             let heading = ["NAME", "STATE", "LEVEL", "SIZE", "MEMBERS", "JOB"];

@@ -51,6 +51,7 @@ pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
     executor.block_on(async {
         let daemon = Daemon::new(&on, None, 1)?;
         let (name, members) = (args.name.as_deref(), &args.members[..]);
+        daemon.report_notes();
         let sources = Sources { name, members, scan: args.scan.as_deref() };
         let mut reports = Vec::new();
         for served in sources.gather(&args.assembly, &args.run, &daemon).await? {
@@ -73,7 +74,7 @@ pub(crate) fn run(mut args: Args, terminal: &Terminal) -> Result<Exit> {
         daemon.end();
         daemon.run(&signals).await?;
         reports.iter().for_each(|report| terminal.report(report));
-        Ok(Exit::Done)
+        Ok(if daemon.lacks_others() { Exit::Failed } else { Exit::Done })
     })
 }
 

@@ -63,8 +63,13 @@ fn of_all(list: &List) -> Health {
         return Health { verdict: Verdict::Unknown, message, performance: String::new() };
     }
     let verdict = arrays.iter().map(of_one).max().unwrap_or(Verdict::Unknown);
-    // A server that does not answer serves no data.
-    let verdict = if silent.is_empty() { verdict } else { Verdict::Critical };
+    let verdict = match silent.len() {
+        0 => verdict,
+        // The server may be well: this user may not ask it.
+        count if count == list.denied && verdict != Verdict::Critical => Verdict::Unknown,
+        // A server that does not answer serves no data.
+        _ => Verdict::Critical,
+    };
     let mut worst_first: Vec<&Array> = arrays.iter().collect();
     worst_first.sort_by_key(|array| std::cmp::Reverse(of_one(array)));
     // Omit healthy arrays while others have problems.

@@ -20,6 +20,9 @@ use crate::undo::evidence::Evidence;
 use crate::undo::{self, Manifest};
 
 /// Restore a destroyed array, if its disks were not used since
+///
+/// Copies are kept of the latest 64 operations that overwrote disks, up to 8 GiB; the oldest go
+/// first.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Name of the array, or folder of its copies [default: list all copies]
@@ -68,9 +71,8 @@ fn list() -> KeptList {
     let view = |(folder, manifest): (PathBuf, Manifest)| {
         let names: BTreeSet<String> =
             manifest.pieces.iter().map(|piece| piece.disk.clone()).collect();
-        let copied = manifest.pieces.iter().filter(|piece| piece.file.is_some());
         KeptCopy {
-            bytes: copied.map(|piece| piece.bytes).sum(),
+            bytes: manifest.bytes(),
             disks: names.into_iter().collect(),
             undestroy: manifest.verb == undo::DESTROY && disks_of(&manifest, &folder).is_ok(),
             folder: folder.display().to_string(),
@@ -95,8 +97,9 @@ fn found(name: &str) -> Result<(PathBuf, Manifest)> {
             let message = format!("no copies are kept of an array called {name}");
             return Failure::new(Id::NoArray, message, "parapet undestroy lists all that are kept");
         };
-        let message = format!("{name}: {} overwrote disks, no destroy did", kept.verb);
-        let action = format!("the commands in {}/undo.json put back the copies", folder.display());
+        let message = format!("{name} was not destroyed: the latest copies are of `{}`", kept.verb);
+        let action =
+            format!("to restore those, run the commands in {}/undo.json", folder.display());
         Failure::new(Id::NoArray, message, action)
     })
 }

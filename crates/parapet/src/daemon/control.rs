@@ -81,9 +81,12 @@ impl Daemon {
                         Failure::new(Id::Usage, error.to_string(), "send a parapet/order/1")
                     })?,
                 };
-                let (array, member) = (served.name(), order.member.as_deref());
-                tracing::info!(array, verb, member, with = order.with.as_deref(), "command");
-                let message = self.carry_out(&served, verb, &order).await?;
+                let (array, command) = (served.name(), command_line(verb, &order));
+                tracing::info!("{array}: command: {command}");
+                let result = self.carry_out(&served, verb, &order).await;
+                let message = result.inspect_err(|failure| {
+                    tracing::info!("{array}: {command}: refused or failed: {}", failure.message);
+                })?;
                 served.log_state();
                 let still = self.find(served.uuid()).map(|served| self.view(&served));
                 Ok(json_of(&crate::api::Changed { message, array: still }))
@@ -109,6 +112,20 @@ fn is_heard(peer: Peer) -> bool {
         Peer::Local { uid, .. } => uid == 0 || places::user() == Some(uid),
         _ => false,
     }
+}
+
+/// Formats a command for the log, as an administrator types it.
+fn command_line(verb: &str, order: &Order) -> String {
+    let member = order.member.as_ref().map(|who| match who.parse::<usize>() {
+        Ok(slot) => format!("slot {slot}"),
+        Err(_) => who.clone(),
+    });
+    let speed = order.speed.map(|speed| speed.sentence());
+    let with = order.with.as_ref().map(|with| format!("with {with}"));
+    let rest = [member, with, order.scrub.clone(), speed];
+    let words: Vec<String> =
+        [verb.to_owned()].into_iter().chain(rest.into_iter().flatten()).collect();
+    words.join(" ")
 }
 
 fn answer_of(result: &Result<String>) -> Vec<u8> {

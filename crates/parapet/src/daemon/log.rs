@@ -71,7 +71,9 @@ impl Served {
 
     fn log_event(&self, event: &Event, replay: Option<Replay>) {
         let (array, kind) = (self.name(), format!("{:?}", event.kind));
-        let slot = event.slot.map_or(String::new(), |slot| format!(" (slot {slot})"));
+        let slot = event.slot.map(|slot| format!("slot {slot}"));
+        let slot = slot.filter(|slot| !event.text.contains(slot.as_str()));
+        let slot = slot.map_or(String::new(), |slot| format!(" ({slot})"));
         let member = event.member.as_ref().map(|member| format!("{member}{slot}: "));
         let line = format!("{array}: {}{}", member.unwrap_or_default(), event.text);
         let in_part = replay.is_some_and(|replay| replay.lost_bytes > 0);

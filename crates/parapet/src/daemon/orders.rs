@@ -19,6 +19,7 @@ use super::{Daemon, Known, Served, first};
 use crate::api::{Order, SignatureView, State};
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result, of_path};
+use crate::size::Size;
 use crate::{engine, probe, undo};
 
 /// How long a scrub may take to start, and the interval of the checks.
@@ -44,12 +45,14 @@ impl Daemon {
             "fail" => {
                 let who = member_of(order)?;
                 let id = served.resolve(who)?;
-                served.array.fail(id).await.map_err(of_engine)?;
+                let failed = served.array.fail(id).await;
+                failed.map_err(|error| self.instead_of_fail(served, id, error))?;
                 Ok(format!("{name}: {} marked faulty{}", served.title(id), self.outlook(served)))
             }
             "remove" => {
                 let id = served.resolve(member_of(order)?)?;
                 let title = served.title(id);
+                self.refuse_in_use(served, id)?;
                 served.array.remove(id).await.map_err(of_engine)?;
                 served.forget(id);
                 Ok(format!("{name}: {title} has been removed"))
@@ -73,8 +76,10 @@ impl Daemon {
             "speed" => {
                 let speed = order.speed.ok_or_else(|| usage("the order has no speed"))?;
                 if speed.max.is_some_and(|max| max < speed.min) {
-                    let message = "the least speed is more than the most";
-                    let action = "change both: --speed-min SIZE --speed-max SIZE";
+                    let [min, max] = [speed.min, speed.max.unwrap_or_default()].map(Size);
+                    let message =
+                        format!("{name}: the minimum speed {min}/s is above the maximum {max}/s");
+                    let action = "set both: --speed-min SIZE --speed-max SIZE";
                     return Err(Failure::new(Id::Usage, message, action));
                 }
                 served.array.set_speed(speed.min, speed.max.unwrap_or(crate::flags::UNLIMITED));
@@ -118,6 +123,51 @@ impl Daemon {
         }
         self.arrays.borrow_mut().retain(|other| !gone.iter().any(|uuid| uuid == other.uuid()));
         result
+    }
+
+    /// Refuses to remove a member that holds a slot, and says how to release it.
+    fn refuse_in_use(&self, served: &Served, id: MemberId) -> Result<()> {
+        let status = served.array.status();
+        let is_it = |member: &MemberStatus| member.id == id;
+        let Some(slot) =
+            status.slots.iter().find(|slot| slot.member.iter().chain(&slot.replacement).any(is_it))
+        else {
+            return Ok(());
+        };
+        let (name, flag, title) = (served.name(), self.control_flag(), served.title(id));
+        let message = format!("{title} is in use: slot {} of {name}", slot.slot);
+        let quoted = crate::places::quoted(&title);
+        let remove = format!("parapet remove {name} {quoted}{flag}");
+        let is_replaced = slot.replacement.as_ref().is_some_and(|member| !is_it(member));
+        let action = if is_replaced {
+            format!("parapet wait {name} --for rebuild{flag}, then {remove}")
+        } else if self.view(served).redundancy_left == 0 && slot.member.iter().any(is_it) {
+            format!("parapet replace {name} {quoted} DISK{flag}: the array tolerates no failure")
+        } else {
+            format!("parapet fail {name} {quoted}{flag}, then {remove}")
+        };
+        Err(Failure::new(Id::WrongState, message, action))
+    }
+
+    /// Explains what to do where a member cannot be marked faulty.
+    fn instead_of_fail(&self, served: &Served, id: MemberId, error: Error) -> Failure {
+        let mut failure = of_engine(error);
+        if failure.id != Id::WrongState {
+            return failure;
+        }
+        let (name, flag) = (served.name(), self.control_flag());
+        let title = crate::places::quoted(&served.title(id));
+        let array = self.view(served);
+        failure.action = if served.faulty().contains(&id) {
+            format!("parapet remove {name} {title}{flag}")
+        } else if array.is_syncing() {
+            format!("parapet wait {name} --for resync{flag}, then repeat it")
+        } else if array.redundancy > 0 {
+            format!("parapet replace {name} {title} DISK{flag} copies it to another disk first")
+        } else {
+            failure.action
+        };
+        failure
     }
 
     /// Describes what the array does next, after a change of its members.
@@ -220,7 +270,7 @@ impl Daemon {
             } else if let Some(slot) = replacement {
                 let slot = slot.slot.index();
                 let what = format!("a member of {name}, about to take slot {slot}");
-                (what, format!("parapet wait {name} --for whole"))
+                (what, format!("parapet wait {name} --for rebuild"))
             } else if status.spares.iter().any(is_it) {
                 let action = format!("parapet fail {name} SLOT: it takes the place");
                 (format!("a spare of {name}"), action)
@@ -391,8 +441,10 @@ impl Daemon {
             None => match status.spares.first() {
                 Some(spare) => (spare.id, false),
                 None => {
-                    let message = "the array has no spare";
-                    let action = "name the disk that takes the place";
+                    let (name, flag) = (served.name(), self.control_flag());
+                    let message = format!("{name} has no spare");
+                    let title = crate::places::quoted(&served.title(old));
+                    let action = format!("name a disk: parapet replace {name} {title} DISK{flag}");
                     return Err(Failure::new(Id::WrongState, message, action));
                 }
             },

@@ -194,8 +194,14 @@ impl Served {
             let status = self.array.status();
             let member = status.slots.get(slot).map(|slot| slot.member.as_ref());
             return match member {
-                None => Err(unknown(format!("there are {} slots, from 0", status.slots.len()))),
-                Some(None) => Err(unknown(format!("slot {slot} has no member"))),
+                None => {
+                    let last = status.slots.len().saturating_sub(1);
+                    Err(unknown(format!(
+                        "{} has no slot {slot}: its slots are 0 to {last}",
+                        self.name()
+                    )))
+                }
+                Some(None) => Err(unknown(format!("{}: slot {slot} has no member", self.name()))),
                 Some(Some(member)) => Ok(member.id),
             };
         }
@@ -207,9 +213,15 @@ impl Served {
                 || member.uuid == who
         });
         // Resolve a path only if no member has this name: the file system may hang.
-        let found = named.map(|(&id, _)| id);
+        let found = named.map(|(&id, _)| id).or_else(|| {
+            // `sdc` is short for `/dev/sdc`, unless two members end so.
+            let is_short = |path: &Path| path.file_name().is_some_and(|name| name == who);
+            let mut short = known.iter().filter(|(_, member)| is_short(&member.path));
+            let first = short.next().map(|(&id, _)| id);
+            first.filter(|_| short.next().is_none())
+        });
         let found = found.or_else(|| self.member_on(disks::identity(Path::new(who))?));
-        found.ok_or_else(|| unknown(format!("no member is called {who}")))
+        found.ok_or_else(|| unknown(format!("{} has no member called {who}", self.name())))
     }
 
     /// Stops the array in order.

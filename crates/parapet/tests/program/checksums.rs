@@ -215,6 +215,6 @@ fn repairs_are_told_together_with_their_cause() {
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("rewritten")).collect();
     assert!(lines.len() <= 2, "{log}");
     let line = lines[0];
-    assert!(line.contains("WARN") && line.contains("tank: m1 (slot 1): "), "{line}");
+    assert!(line.contains("WARN") && line.contains("/m1 (slot 1): "), "{line}");
     assert!(line.contains("did not match their checksums"), "{line}");
 }

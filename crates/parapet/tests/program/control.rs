@@ -52,7 +52,8 @@ fn a_spare_takes_over_and_a_replacement_never_reduces_redundancy() {
     world.nbdcopy("data", &world.uri());
     world.order(&["fail", "tank", "0"]);
     let array = world.wait_until_idle();
-    assert_eq!(array["slots"][0]["member"]["name"], "s0", "{array}");
+    let spare = world.path("s0").display().to_string();
+    assert_eq!(array["slots"][0]["member"]["name"], spare, "{array}");
     world.order_refused(&["replace", "tank", "1"], 3, "PPT-3006");
     world.file("new", 16 << 20);
     let changed = world.order(&["replace", "tank", "1", "new"]);
@@ -126,8 +127,8 @@ fn the_log_has_changes_of_state_and_an_order_is_no_error() {
         let found = log.lines().find(|line| words.iter().all(|word| line.contains(word)));
         found.unwrap_or_else(|| panic!("no line with {words:?}\n{log}"))
     };
-    line(&["INFO", "command", "verb=\"fail\"", "member=\"m1\""]);
-    line(&["WARN", "tank: m1 (slot 1): taken out of service as ordered"]);
+    line(&["INFO", "tank: command: fail /", "/m1"]);
+    line(&["WARN", "tank: /", "/m1 (slot 1): taken out of service as ordered"]);
     line(&["WARN", "tank: the array is critical, it tolerates no further failure"]);
     line(&["INFO", "tank: the array is healthy, it tolerates one more failure"]);
     line(&["INFO", "tank: rebuild of slot 1 finished"]);
@@ -488,7 +489,8 @@ fn advice_fits_the_situation() {
     let action = |status: &serde_json::Value| status["problems"][0]["action"].to_string();
     world.order(&["fail", "tank", "1"]);
     let text = action(&world.order(&["status", "tank"]));
-    assert!(text.contains("parapet re-add tank m1 "), "{text}");
+    let wanted = format!("parapet re-add tank {} ", world.path("m1").display());
+    assert!(text.contains(&wanted), "{text}");
     world.order(&["remove", "tank", "m1"]);
     let text = action(&world.order(&["status", "tank"]));
     assert!(text.contains("parapet add tank DISK") && !text.contains("re-add"), "{text}");
@@ -507,7 +509,10 @@ fn waiting_begins_before_the_work_and_never_in_vain() {
     world.order(&["fail", "tank", "1"]);
     let vain = ["wait", "tank", "--for", "whole", "--timeout", "60", "--quiet"];
     let message = world.order_refused(&vain, 3, "PPT-3006");
-    assert!(message.contains("parapet re-add tank m1"), "{message}");
+    assert!(
+        message.contains(&format!("parapet re-add tank {}", world.path("m1").display())),
+        "{message}"
+    );
     world.file("new", 16 << 20);
     // Whatever state it shows first, `wait` must not end before the rebuild.
     world.order(&["add", "tank", "new"]);

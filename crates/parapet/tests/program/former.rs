@@ -13,8 +13,11 @@ fn a_failed_member_whose_slot_was_taken_becomes_a_spare() {
     world.order(&["fail", "tank", "m1"]);
     world.wait_until_idle();
     let message = world.order_refused(&["re-add", "tank", "m1"], 3, "PPT-3006");
-    assert!(message.contains("its slot 1 is held by s0"), "{message}");
-    assert!(message.contains("parapet add tank m1"), "{message}");
+    assert!(message.contains("its slot 1 is held by /") && message.contains("/s0;"), "{message}");
+    assert!(
+        message.contains(&format!("parapet add tank {}", world.path("m1").display())),
+        "{message}"
+    );
     let array = world.order(&["add", "tank", "m1"])["array"].clone();
     let m1 = world.path("m1").display().to_string();
     assert_eq!(array["spares"][0]["name"], m1, "{array}");

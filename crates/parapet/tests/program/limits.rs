@@ -14,6 +14,10 @@ use crate::world::World;
 /// Maximum number of threads of a server, as in the program's help.
 const MAX_THREADS: u64 = 256;
 
+/// Limits of the copies of overwritten blocks, as in the help of `undestroy`.
+const MOST_KEPT: u64 = 64;
+const MOST_KEPT_BYTES: u64 = 8 << 30;
+
 /// The bits of md's largest bitmap.
 const MOST_BITS: u64 = 8 * (md::bitmap::MOST_SPACE_BYTES - md::bitmap::HEADER_BYTES);
 
@@ -41,6 +45,8 @@ const LIMITS: &[(&str, Option<u64>)] = &[
     ("`layout::md::NAME_BYTES`", Some(md::NAME_BYTES as u64)),
     ("`Assembly::most_shards`", None),
     ("`--threads`", Some(MAX_THREADS)),
+    ("`undo::MOST_KEPT`", Some(MOST_KEPT)),
+    ("`undo::MOST_KEPT_BYTES`", Some(MOST_KEPT_BYTES)),
     ("`net::nbd::wire::MAX_STRING_BYTES`", Some(MAX_STRING_BYTES as u64)),
     ("`net::nbd::wire::MAX_STRING_BYTES`", Some(MAX_STRING_BYTES as u64)),
     ("`net::nbd::limits::MAX_PAYLOAD`", Some(nbd::MAX_PAYLOAD as u64)),
@@ -141,6 +147,50 @@ fn threads() {
     let many = (MAX_THREADS + 1).to_string();
     let ran = world.run(&[&["serve", "tank", "--threads", &many], &names[..]].concat());
     assert!(ran.code == 2 && ran.err.contains("257 is not in 1..=256"), "{ran:?}");
+}
+
+#[test]
+fn kept_copies() {
+    let world = World::new();
+    // Manifests of earlier operations, older than any clock of today.
+    let earlier = |count: u64, bytes: u64| {
+        for index in 0..count {
+            let folder = world.path(&format!("state/undo/{index}-old"));
+            std::fs::create_dir_all(&folder).unwrap();
+            let piece = serde_json::json!({
+                "disk": "/d", "offset": 0, "bytes": bytes, "file": "0-0x0", "restore": "dd",
+            });
+            let manifest = serde_json::json!({
+                "schema": "parapet/undo/1", "made": format!("2001-01-01T00:{index:02}:00Z"),
+                "verb": "create", "array": "old", "pieces": [piece],
+            });
+            std::fs::write(folder.join("undo.json"), manifest.to_string()).unwrap();
+        }
+    };
+    let kept = || {
+        std::fs::write(world.path("one"), vec![7; 16 << 20]).unwrap();
+        let flags = ["--level", "1", "--yes", "--overwrite-signature", "data@0x0", "one", "two"];
+        world.file("two", 16 << 20);
+        let newest = world.json(&[&["create", "tank"], &flags[..]].concat())["undo"].clone();
+        assert!(Path::new(newest.as_str().unwrap()).exists(), "the latest copies stay");
+        let names = std::fs::read_dir(world.path("state/undo")).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let old: Vec<String> = names.filter(|name| name.ends_with("-old")).collect();
+        std::fs::remove_dir_all(world.path("state/undo")).unwrap();
+        old
+    };
+    for operations in [MOST_KEPT - 2, MOST_KEPT - 1] {
+        earlier(operations, 1);
+        assert_eq!(kept().len() as u64, operations, "within the limit");
+    }
+    earlier(MOST_KEPT, 1);
+    let old = kept();
+    assert_eq!(old.len() as u64, MOST_KEPT - 1);
+    assert!(!old.contains(&"0-old".into()), "the oldest is deleted: {old:?}");
+    earlier(2, MOST_KEPT_BYTES / 4);
+    assert_eq!(kept().len(), 2, "within the limit");
+    earlier(2, MOST_KEPT_BYTES / 2);
+    assert_eq!(kept(), ["1-old"], "the oldest is deleted");
 }
 
 #[test]

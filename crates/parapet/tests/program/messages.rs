@@ -107,7 +107,10 @@ fn advice_is_what_helps_now() {
     world.order(&["fail", "tank", "3"]);
     let problems = world.order(&["status", "tank"])["problems"].to_string();
     assert!(problems.contains("PPT-8005") && !problems.contains("repair"), "{problems}");
-    assert!(problems.contains("parapet re-add tank m3"), "{problems}");
+    assert!(
+        problems.contains(&format!("parapet re-add tank {}", world.path("m3").display())),
+        "{problems}"
+    );
     assert_eq!(server.terminate(), 0);
 }
 
@@ -206,10 +209,7 @@ fn a_check_says_what_it_repaired_and_on_which_member() {
     assert!(report.contains("1 mismatch, repaired (4 KiB rewritten)"), "{report}");
     assert!(report.contains("0/0/1") && report.contains("0/0/0"), "{report}");
     let report = health(&world);
-    assert!(
-        report.code == 1 && report.out.contains("slot 2 (m2): 1 block did not match"),
-        "{report:?}"
-    );
+    assert!(report.code == 1 && report.out.contains("/m2): 1 block did not match"), "{report:?}");
     assert!(!report.out.contains("healthy"), "{report:?}");
     type_advice(&world, &status["problems"][0]);
     let status = world.order(&["status", "tank"]);
@@ -432,4 +432,64 @@ fn a_second_array_of_one_name_is_served_where_the_refusal_says() {
     assert_eq!(list["arrays"].as_array().unwrap().len(), 2, "{list}");
     assert_eq!(first.terminate(), 0);
     assert_eq!(second.terminate(), 0);
+}
+
+#[test]
+fn a_member_in_use_is_removed_as_the_refusal_says() {
+    let world = World::new();
+    let members = world.create("5", 3, &["--chunk", "16K"]);
+    let server = world.serve_members(&members);
+    let refused = world.run(&["remove", "tank", "m1", "--control", "control.sock", "--json"]);
+    let refused: serde_json::Value = serde_json::from_str(&refused.out).unwrap();
+    let action = refused["error"]["action"].as_str().unwrap();
+    let commands: Vec<&str> = action.split(", then ").collect();
+    assert_eq!(commands.len(), 2, "{action}");
+    for command in commands {
+        let words: Vec<&str> = command.split(' ').skip(1).collect();
+        world.ok(&words);
+    }
+    // The array tolerates no failure now: the advice is another one.
+    let refused = world.run(&["remove", "tank", "0", "--control", "control.sock"]);
+    assert!(refused.err.contains("parapet replace tank ") && refused.code == 3, "{refused:?}");
+    let refused = world.run(&["fail", "tank", "0", "--control", "control.sock"]);
+    assert!(refused.err.contains("parapet replace tank ") && refused.code == 3, "{refused:?}");
+    let log = world.log();
+    assert!(log.contains("tank: command: remove /") && !log.contains("verb="), "{log}");
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn tables_fold_on_a_terminal_and_not_in_a_pipe() {
+    let world = World::new();
+    world.create("5", 3, &[]);
+    let in_terminal = |columns: &str| {
+        let program = env!("CARGO_BIN_EXE_parapet");
+        let mut command = std::process::Command::new("script");
+        command.args(["-qec", &format!("{program} list --scan . --color never"), "/dev/null"]);
+        command.env("COLUMNS", columns).env("PARAPET_RUNTIME", world.path("run"));
+        let ran = command.current_dir(&world.folder).output().expect("script is missing");
+        String::from_utf8(ran.stdout).unwrap().replace('\r', "")
+    };
+    let narrow = in_terminal("30");
+    assert!(narrow.lines().all(|line| line.chars().count() <= 30), "{narrow}");
+    assert!(narrow.contains("\n      DISKS\n"), "{narrow}");
+    assert!(in_terminal("80").starts_with("  NOT SERVED  LEVEL  MEMBERS  DISKS\n"));
+    let piped = world.command(&["list", "--scan", "."]).env("COLUMNS", "30").output().unwrap();
+    let piped = String::from_utf8(piped.stdout).unwrap();
+    assert!(piped.starts_with("  NOT SERVED  LEVEL  MEMBERS  DISKS\n"), "{piped}");
+}
+
+#[test]
+fn assemble_reports_each_note_once_and_an_array_that_cannot_start() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let ran = world.run(&["assemble", "tank", names[0], names[1], "--degraded"]);
+    let told = format!("{}{}", ran.out, ran.err);
+    assert_eq!(told.matches("slot 2 has no member").count(), 1, "{told}");
+    let flags = ["--level", "1", "--new-files", "16M", "--yes", "n0", "n1"];
+    world.ok(&[&["create", "spoilt"], &flags[..]].concat());
+    std::fs::copy(world.path("n0"), world.path("n0.copy")).unwrap();
+    let ran = world.run(&["assemble", "--scan", ".", "--degraded"]);
+    assert!(ran.code == 1 && ran.err.contains("not started: spoilt"), "{ran:?}");
 }

@@ -220,7 +220,10 @@ fn an_outer_array_is_as_well_as_those_inside_it() {
         let message = problem["message"].as_str().unwrap();
         assert!(message.starts_with("array:left: critical, a member is missing"), "{message}");
         let action = problem["action"].as_str().unwrap();
-        assert!(action.starts_with("parapet re-add left ./left1"), "{action}");
+        assert!(
+            action.starts_with(&format!("parapet re-add left {}", world.path("left1").display())),
+            "{action}"
+        );
         let health = world.run(&["health", "tank", "--control", "control.sock"]);
         assert!(health.code == code && health.out.contains("array:left"), "{health:?}");
         world.order(&["re-add", "left", "left1"]);

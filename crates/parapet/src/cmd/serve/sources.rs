@@ -250,9 +250,17 @@ impl Sources<'_> {
         let own = groups.iter().position(|group| self.is_wanted(group));
         let (Some(own), None) = (own, self.scan) else { return Ok(()) };
         let others = groups.iter().enumerate().filter(|(index, _)| *index != own);
+        // Several arrays may have one name.
+        let called = |group: &Group<'_>| {
+            let namesakes = groups.iter().filter(|other| other.name == group.name).count();
+            match namesakes {
+                1 => group.name.clone(),
+                _ => format!("{} ({})", group.name, group.uuid),
+            }
+        };
         let listed: Vec<String> = others
             .flat_map(|(_, group)| {
-                let name = &group.name;
+                let name = called(group);
                 group
                     .disks
                     .iter()
@@ -262,8 +270,12 @@ impl Sources<'_> {
         if listed.is_empty() {
             return Ok(());
         }
-        let message = format!("{}, not of {}", listed.join(", "), groups[own].name);
-        Err(Failure::new(Id::Foreign, message, "leave it out; parapet examine shows what it is"))
+        let message = format!("{}, not of {}", listed.join(", "), called(&groups[own]));
+        Err(Failure::new(
+            Id::Foreign,
+            message,
+            "leave them out; parapet examine DISK shows what is on a disk",
+        ))
     }
 
     fn is_wanted(&self, group: &Group<'_>) -> bool {
@@ -343,7 +355,7 @@ async fn survey_of<'a>(disks: &[&'a Opened]) -> (Vec<Group<'a>>, Vec<(String, St
     let survey = survey(engine::candidates(disks.iter().copied()), &any.clock).await;
     let damaged = survey.damaged.into_iter().map(|(disk, why)| (disk.name, why)).collect();
     let disk_of = |candidate: &metadata::assemble::Candidate| {
-        let is_it = |opened: &&&'a Opened| opened.path.display().to_string() == candidate.name;
+        let is_it = |opened: &&&'a Opened| opened.name() == candidate.name;
         disks.iter().find(is_it).copied()
     };
     let groups = survey.arrays.into_iter().map(|(uuid, found)| {
@@ -375,7 +387,9 @@ async fn start(
     let found = engine::assemble(disks, &assembly.options(name, run), on).await;
     let found = found.map_err(|why| take::explain(why, uuid, left_out))?;
     take::warn(&found.facts().name, uuid, left_out);
-    engine::log_notes(&found);
+    if !daemon.reports_notes() {
+        engine::log_notes(&found);
+    }
     let served = engine::start(found, disks, run.host(on), daemon).await?;
     run.limit(&served.array);
     Ok(daemon.take_in(served))
