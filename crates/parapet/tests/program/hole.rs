@@ -214,7 +214,7 @@ fn a_log_whose_header_is_destroyed_is_of_no_use_and_that_is_said_with_the_way_ou
     let found = examined(&world, "m1");
     assert_eq!((&found["private_area"], &found["log"]), (&false.into(), &Value::Null));
     assert!(found["private_fault"].as_str().unwrap().contains("magic"), "{found}");
-    useless(&world, &members, &flushed, "private area of m1 has no header");
+    useless(&world, &members, &flushed, "m1 has no header");
 }
 
 #[test]

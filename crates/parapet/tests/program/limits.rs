@@ -161,7 +161,7 @@ fn kept_copies() {
                 "disk": "/d", "offset": 0, "bytes": bytes, "file": "0-0x0", "restore": "dd",
             });
             let manifest = serde_json::json!({
-                "schema": "parapet/undo/1", "made": format!("2001-01-01T00:{index:02}:00Z"),
+                "schema": "parapet/undo/1", "made": format!("2001-01-01T00:{:02}:{:02}Z", index / 60, index % 60),
                 "verb": "create", "array": "old", "pieces": [piece],
             });
             std::fs::write(folder.join("undo.json"), manifest.to_string()).unwrap();
