@@ -279,10 +279,13 @@ mod tests {
         ]);
         page.field("problem", "2 members are missing");
         page.command("action", "parapet add tank DISK");
-        let expected = "  SLOT  STATE    MEMBER\n      DISKS\n  0     in sync  /dev/sda\n      a\n  \
-                        1     missing  -\n      /dev/disk/1 /dev/disk/2\n      /dev/disk/3\n     \
-                        problem  2 members are\n              missing\n      action  parapet add \
-                        tank DISK\n";
+        let expected = [
+            "  SLOT  STATE    MEMBER\n      DISKS\n  0     in sync  /dev/sda\n      a\n",
+            "  1     missing  -\n      /dev/disk/1 /dev/disk/2\n      /dev/disk/3\n",
+            "     problem  2 members are\n              missing\n",
+            "      action  parapet add tank DISK\n",
+        ]
+        .concat();
         assert_eq!(page.into_text(), expected);
     }
 

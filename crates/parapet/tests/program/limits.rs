@@ -160,8 +160,9 @@ fn kept_copies() {
             let piece = serde_json::json!({
                 "disk": "/d", "offset": 0, "bytes": bytes, "file": "0-0x0", "restore": "dd",
             });
+            let made = format!("2001-01-01T00:{:02}:{:02}Z", index / 60, index % 60);
             let manifest = serde_json::json!({
-                "schema": "parapet/undo/1", "made": format!("2001-01-01T00:{:02}:{:02}Z", index / 60, index % 60),
+                "schema": "parapet/undo/1", "made": made,
                 "verb": "create", "array": "old", "pieces": [piece],
             });
             std::fs::write(folder.join("undo.json"), manifest.to_string()).unwrap();
