@@ -8,21 +8,14 @@ use crate::flags::Cli;
 /// Verbs that users of mdadm, zpool and similar tools type, and the command for each purpose here.
 const HABITS: &[(&[&str], &str)] = &[
     (&["top", "watch", "iostat"], "to watch an array: watch parapet status -v"),
-    (
-        &["monitor", "check"],
-        "for a monitoring system: parapet health; to compare all data: parapet scrub NAME",
-    ),
+    (&["monitor", "check"], "to monitor: parapet health; to compare all data: parapet scrub NAME"),
     (&["stat", "show", "query", "info", "mdstat"], "parapet status NAME, or parapet examine DISK"),
     (&["attach", "spare", "add-spare"], "parapet add NAME DISK"),
     (&["detach"], "parapet remove NAME MEMBER"),
     (&["offline"], "parapet fail NAME MEMBER; parapet re-add NAME DISK returns it"),
     (&["online"], "parapet re-add NAME DISK"),
     (&["zero-superblock", "labelclear", "wipe"], "parapet destroy NAME MEMBER…"),
-    (
-        &["export"],
-        "to stop an array: parapet stop NAME; \
-         to serve it: parapet serve NAME MEMBER… --nbd ADDRESS",
-    ),
+    (&["export"], "to stop an array: parapet stop NAME; to serve it: parapet serve NAME MEMBER…"),
     (&["start", "run", "up"], "parapet serve NAME MEMBER… --nbd ADDRESS"),
     (&["eject", "down"], "parapet stop NAME"),
     (&["make"], "parapet create NAME --level LEVEL DISK…"),

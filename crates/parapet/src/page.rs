@@ -155,7 +155,7 @@ impl Page {
         lines
     }
 
-    /// Adds rows with aligned columns; the first row is the heading. The mood colours a row's
+    /// Adds rows with aligned columns; the first row is the heading. The style colours a row's
     /// second column, which is its state. Columns that do not fit the terminal go to further lines
     /// of their row.
     pub(crate) fn table(&mut self, rows: &[(Style, Vec<String>)]) {
@@ -280,19 +280,12 @@ mod tests {
         page.field("problem", "2 members are missing");
         page.command("action", "parapet add tank DISK");
         let expected = [
-            "  SLOT  STATE    MEMBER",
-            "      DISKS",
-            "  0     in sync  /dev/sda",
-            "      a",
-            "  1     missing  -",
-            "      /dev/disk/1 /dev/disk/2",
-            "      /dev/disk/3",
-            "     problem  2 members are",
-            "              missing",
-            "      action  parapet add tank DISK",
-            "",
+            "  SLOT  STATE    MEMBER\n      DISKS\n  0     in sync  /dev/sda\n      a\n",
+            "  1     missing  -\n      /dev/disk/1 /dev/disk/2\n      /dev/disk/3\n",
+            "     problem  2 members are\n              missing\n",
+            "      action  parapet add tank DISK\n",
         ]
-        .join("\n");
+        .concat();
         assert_eq!(page.into_text(), expected);
     }
 

@@ -10,7 +10,7 @@ use crate::terminal::Terminal;
 ///
 /// Exit status: 0 ok; 1 warning (degraded but redundant, rebuilding, mismatches or checksum errors
 /// found, a member's file deleted); 2 critical (no redundancy left, failed, or its server does not
-/// answer); 3 unknown (no such array, wrong command line).
+/// answer); 3 unknown (no such array, permission denied, wrong command line).
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Name or UUID of the array [default: all arrays]

@@ -489,10 +489,8 @@ fn advice_fits_the_situation() {
     let action = |status: &serde_json::Value| status["problems"][0]["action"].to_string();
     world.order(&["fail", "tank", "1"]);
     let text = action(&world.order(&["status", "tank"]));
-    assert!(
-        text.contains(&format!("parapet re-add tank {} ", world.path("m1").display())),
-        "{text}"
-    );
+    let wanted = format!("parapet re-add tank {} ", world.path("m1").display());
+    assert!(text.contains(&wanted), "{text}");
     world.order(&["remove", "tank", "m1"]);
     let text = action(&world.order(&["status", "tank"]));
     assert!(text.contains("parapet add tank DISK") && !text.contains("re-add"), "{text}");
