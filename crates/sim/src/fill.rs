@@ -61,16 +61,15 @@ impl Director {
             stage.world.pause(rng.skewed(50_000)).await;
         }
         stage.hold().await;
+        store.unlimit();
+        // A cached write that found no space may be answered yet, and fill the array.
+        stage.world.pause(2 * node.shape.bounds.deadline.as_micros() as u64).await;
         let mode = node.status().mode;
         assert!(mode != Mode::Broken, "{}: no member was lost beyond its level", node.name);
         assert!(mode != Mode::Full || fills_up, "{}: it can do without {short:?}", node.name);
-        store.unlimit();
         if mode == Mode::Full {
             self.mark(mark::STORE_FULL);
             self.restart_full(node, rng).await;
-        } else {
-            let shaky = 2 * node.shape.bounds.deadline.as_micros() as u64;
-            node.sim_disks().iter().for_each(|disk| disk.set_shaky(shaky));
         }
         stage.is_short.set(false);
         stage.full.set(false);
