@@ -3,7 +3,7 @@
 //! ```text
 //!    array   net          speak only this
 //!       \    /
-//!         io              Disk · Stream · Clock · Mailbox, and the buffers that travel there
+//!         io              Disk · Stream · Link · Clock · Mailbox, and the buffers that travel there
 //!       /    \
 //!     os      sim         the real world, the pretend world
 //! ```
@@ -23,8 +23,10 @@ pub mod completion;
 pub mod contract;
 pub mod disk;
 pub mod error;
+pub mod link;
 pub mod mailbox;
 pub mod mem;
+pub mod mem_link;
 pub mod part;
 pub mod signal;
 pub mod stream;
@@ -36,8 +38,10 @@ pub use clock::{Clock, Cost, Time, Timers};
 pub use completion::{Completion, Completions, Ticket};
 pub use disk::{Class, Disk, Done, Extent, ExtentKind, Limits, Op, Work, ZeroSupport};
 pub use error::{Error, ErrorKind, Result};
+pub use link::{Frame, Link, LinkState, Mac};
 pub use mailbox::Mailbox;
 pub use mem::MemDisk;
+pub use mem_link::{MemLink, MemWire};
 pub use part::Part;
 pub use signal::{Signal, Turn};
 pub use stream::Stream;

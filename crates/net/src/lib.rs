@@ -5,7 +5,7 @@
 //!       \   |   /
 //!       bytewise               any byte range over a disk of blocks
 //!           |
-//!          io                  Disk · Stream · Clock
+//!          io                  Disk · Stream · Link · Clock
 //! ```
 //!
 //! Owns the bytes on the wire (`*/wire.rs`, nowhere else) and every violation by a peer. Never
@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod aoe;
 pub mod bytewise;
 pub mod nbd;
 mod transfer;

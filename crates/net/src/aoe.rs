@@ -1,0 +1,23 @@
+//! ATA over Ethernet: disks as frames on a wire.
+//!
+//! ```text
+//!   clients ═══ wire ═══ port ─┐                 ┌─ LUN 1.0 ─ Disk
+//!                        port ─┴─ target ────────┴─ LUN 1.1 ─ Disk
+//!
+//!   Disk ─ initiator ─┬─ port ═══ wire ═══ targets
+//!                     └─ port
+//! ```
+//!
+//! There are no connections: a request is one frame, its answer another, and the client repeats
+//! what is not answered. A repeated request may have another tag, come from another address and
+//! arrive at another port, before or after the first, or both may arrive. So the target recognizes
+//! requests by what they do (`target::history`), and keeps overlapping ones in order of arrival.
+//!
+//! The protocol has no authentication and no flush that clients use. Answers to writes therefore
+//! mean that the data is durable, unless the host chose otherwise.
+
+pub mod target;
+pub mod wire;
+
+pub use target::{Host, Lun, LunOptions, LunState, Target};
+pub use wire::Address;

@@ -1,0 +1,225 @@
+//! ATA commands of a LUN.
+//!
+//! What a client must learn (past the end, medium error, array failed) goes into the ATA status:
+//! Linux fails the request at once. An answer with the AoE error flag would make it repeat the
+//! request for minutes.
+
+use std::rc::Rc;
+
+use io::link::{ETHERNET_BYTES, HEAD_BYTES};
+use io::tasks::poll_once;
+use io::{Done, ErrorKind, Frame, Op, SharedBuf, Work};
+
+use super::super::wire::ata::{Ata, error, opcode};
+use super::super::wire::smart::{self, Health, feature};
+use super::super::wire::{ATA_HEADER_BYTES, Error, HEADER_BYTES, Header, SECTOR};
+use super::access::Use;
+use super::flights::{Copy, Flight, Payload, Taken};
+use super::history::{Content, fingerprint};
+use super::port::Port;
+use super::{Arrival, Lun, Shared};
+
+// The seam cuts frames where the data of an ATA command begins.
+const _: () = assert!(ATA_HEADER_BYTES == HEAD_BYTES);
+
+impl Shared {
+    /// Carries out an ATA command.
+    pub(super) fn ata(self: &Rc<Self>, lun: &Rc<Lun>, arrival: &Arrival<'_>) -> Result<(), Error> {
+        let Arrival { port, header, frame } = *arrival;
+        let argument = frame.head().get(HEADER_BYTES..).and_then(Ata::parse);
+        let ata = argument.ok_or(Error::Argument)?;
+        if ata.command == opcode::IDENTIFY {
+            let sector = lun.identity().to_sector();
+            self.answer_sector(lun, port, header, ata.done(), &sector);
+            return Ok(());
+        }
+        // Of all commands only that one is meant for whoever is there.
+        if header.address.is_broadcast() {
+            return Err(Error::Argument);
+        }
+        match ata.command {
+            _ if ata.is_read() || ata.is_write() => self.transfer(lun, arrival, ata),
+            opcode::FLUSH | opcode::FLUSH_EXT => {
+                self.flush(lun, port, header, ata);
+                Ok(())
+            }
+            opcode::CHECK_POWER => {
+                // Active: the sector count says so.
+                let done = Ata { sectors: 0xff, ..ata.done() };
+                self.answer(lun, port, header, done, None);
+                Ok(())
+            }
+            opcode::SMART => {
+                self.smart(lun, port, header, ata);
+                Ok(())
+            }
+            _ => {
+                self.answer(lun, port, header, ata.failed(error::ABORTED), None);
+                Ok(())
+            }
+        }
+    }
+
+    /// Reads or writes sectors.
+    fn transfer(
+        self: &Rc<Self>,
+        lun: &Rc<Lun>,
+        arrival: &Arrival<'_>,
+        ata: Ata,
+    ) -> Result<(), Error> {
+        let Arrival { port, header, frame } = *arrival;
+        let bytes = usize::from(ata.sectors) * SECTOR;
+        // What the frame can hold, which is more than the announced number.
+        let room = (port.link.state().mtu as usize + ETHERNET_BYTES).saturating_sub(HEAD_BYTES);
+        if bytes == 0 || bytes > room {
+            return Err(Error::Argument);
+        }
+        let wanted = if ata.is_write() { Use::Write } else { Use::Read };
+        if !lun.state().reservation.permits(header.source, wanted) {
+            return Err(Error::Reserved);
+        }
+        let data = match wanted {
+            Use::Write => Some(frame.share_body(bytes).ok_or(Error::Argument)?),
+            Use::Read => None,
+        };
+        let first = ata.first_sector();
+        if first + u64::from(ata.sectors) > lun.sectors() {
+            self.answer(lun, port, header, ata.failed(error::NOT_FOUND), None);
+            return Ok(());
+        }
+        if wanted == Use::Write && lun.is_read_only() {
+            self.answer(lun, port, header, ata.failed(error::ABORTED), None);
+            return Ok(());
+        }
+        self.take(lun, Copy { port: Rc::clone(port), header, ata }, data);
+        Ok(())
+    }
+
+    /// Takes a permitted transfer in, unless it is a copy of another.
+    fn take(self: &Rc<Self>, lun: &Rc<Lun>, copy: Copy, data: Option<SharedBuf>) {
+        let Header { source, tag, .. } = copy.header;
+        let (first, sectors) = (copy.ata.first_sector(), copy.ata.sectors);
+        let overtaken = lun.history.borrow_mut().overtaken(source, tag);
+        let payload = data.map(|data| Payload { print: fingerprint(&data), data });
+        if let Some(Payload { print, .. }) = payload {
+            let content = Content { first, sectors, print };
+            if lun.history.borrow().is_repeated(source, tag, overtaken, content) {
+                self.count(|dropped| &mut dropped.late);
+                return self.answer(lun, &copy.port, copy.header, copy.ata.done(), None);
+            }
+        }
+        let flight = Flight::new(first, sectors, payload, copy);
+        let taken = lun.flights.borrow_mut().take(flight);
+        match taken {
+            Taken::Start(serial) => self.start(lun, serial),
+            Taken::Waits => {}
+            Taken::Joined => self.count(|dropped| &mut dropped.repeated),
+            Taken::Full => self.count(|dropped| &mut dropped.overload),
+        }
+    }
+
+    /// Gives a request in flight to the disk.
+    fn start(self: &Rc<Self>, lun: &Rc<Lun>, serial: u64) {
+        let op = {
+            let flights = lun.flights.borrow();
+            let flight = flights.get(serial);
+            let offset = flight.first * SECTOR as u64;
+            match &flight.write {
+                Some(payload) => {
+                    let op = Op::write(offset, payload.data.clone());
+                    if lun.options().volatile { op } else { op.with_fua() }
+                }
+                None => Op::read(offset, self.pool.take(usize::from(flight.sectors) * SECTOR)),
+            }
+        };
+        let mut answer = lun.disk.submit(op);
+        if let Some(done) = poll_once(&mut answer) {
+            return self.end(lun, serial, done);
+        }
+        let (shared, lun) = (Rc::clone(self), Rc::clone(lun));
+        self.tasks.spawn(async move {
+            let done = answer.await;
+            shared.end(&lun, serial, done);
+        });
+    }
+
+    /// Answers a request that the disk has ended, and starts those that waited for it.
+    fn end(self: &Rc<Self>, lun: &Rc<Lun>, serial: u64, done: Done) {
+        let (flight, released) = lun.flights.borrow_mut().end(serial);
+        let data = match done.work {
+            Work::Read(mut bufs) if done.result.is_ok() => bufs.pop().map(io::Buf::freeze),
+            _ => None,
+        };
+        for Copy { port, header, ata } in flight.copies {
+            if let (Some(payload), Ok(())) = (&flight.write, &done.result) {
+                let content =
+                    Content { first: flight.first, sectors: flight.sectors, print: payload.print };
+                lun.history.borrow_mut().record(header.source, header.tag, content);
+            }
+            let outcome = outcome(ata, done.result.as_ref().map_err(io::Error::kind).copied());
+            self.answer(lun, &port, header, outcome, data.clone());
+        }
+        released.into_iter().for_each(|serial| self.start(lun, serial));
+        if lun.flights.borrow().is_empty() {
+            lun.quiet.raise();
+        }
+    }
+
+    fn flush(self: &Rc<Self>, lun: &Rc<Lun>, port: &Rc<Port>, header: Header, ata: Ata) {
+        let answer = lun.disk.submit(Op::flush());
+        let (shared, lun, port) = (Rc::clone(self), Rc::clone(lun), Rc::clone(port));
+        self.tasks.spawn(async move {
+            let result = answer.await.result;
+            let outcome = outcome(ata, result.as_ref().map_err(io::Error::kind).copied());
+            shared.answer(&lun, &port, header, outcome, None);
+        });
+    }
+
+    fn smart(&self, lun: &Lun, port: &Rc<Port>, header: Header, ata: Ata) {
+        let health: Health = self.host.health(lun.address());
+        let aborted = ata.failed(error::ABORTED);
+        if ata.lba[1..3] != smart::SIGNATURE {
+            return self.answer(lun, port, header, aborted, None);
+        }
+        let sector = match ata.feature {
+            feature::READ_DATA => health.to_data(),
+            feature::READ_THRESHOLDS => health.to_thresholds(),
+            feature::READ_LOG if ata.lba[0] == 0 => smart::log_directory(),
+            feature::ENABLE => return self.answer(lun, port, header, ata.done(), None),
+            feature::STATUS => {
+                let mut done = ata.done();
+                if health.failing {
+                    done.lba[1..3].copy_from_slice(&smart::FAILING);
+                }
+                return self.answer(lun, port, header, done, None);
+            }
+            _ => return self.answer(lun, port, header, aborted, None),
+        };
+        self.answer_sector(lun, port, header, ata.done(), &sector);
+    }
+
+    fn answer_sector(&self, lun: &Lun, port: &Port, to: Header, ata: Ata, sector: &[u8; SECTOR]) {
+        self.answer(lun, port, to, ata, Some(self.pool.copy_of(sector).freeze()));
+    }
+
+    fn answer(&self, lun: &Lun, port: &Port, to: Header, ata: Ata, data: Option<SharedBuf>) {
+        let mut head = [0; HEAD_BYTES];
+        to.answer(port.link.address(), lun.address()).put(&mut head);
+        ata.put(&mut head[HEADER_BYTES..]);
+        let frame = match data {
+            Some(data) => Frame::with_body(head, data),
+            None => Frame::new(&head),
+        };
+        self.send(port, frame);
+    }
+}
+
+/// The answer to a request that ended like this.
+fn outcome(ata: Ata, result: Result<(), ErrorKind>) -> Ata {
+    match result {
+        Ok(()) => ata.done(),
+        Err(ErrorKind::Medium { .. }) => ata.failed(error::UNCORRECTABLE),
+        Err(ErrorKind::Refused) => ata.failed(error::ABORTED),
+        Err(_) => ata.faulted(),
+    }
+}
