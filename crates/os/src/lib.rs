@@ -5,8 +5,8 @@
 //!       │
 //!    Reactor ─── io_uring: disks' operations, readiness, timeouts, in one system call per turn
 //!       │        (epoll, where io_uring is not permitted)
-//!    ┌──┴─────┬──────────┬─────────┬─────────┐
-//!    disk     socket     clock     signal    mailbox ── eventfd ──▶ another thread's executor
+//!    ┌──┴─────┬────────┬──────────┬─────────┬─────────┐
+//!    disk     socket   link       clock     signal    mailbox ── eventfd ──▶ another thread's executor
 //! ```
 //!
 //! Owns every system call of Parapet and, with `io/buf.rs` and the parity kernels, all of its
@@ -16,6 +16,7 @@
 pub mod clock;
 pub mod disk;
 pub mod executor;
+pub mod link;
 pub mod mailbox;
 mod reactor;
 pub mod signal;
@@ -25,6 +26,7 @@ pub mod threads;
 pub use clock::MonotonicClock;
 pub use disk::{Direct, FileDisk, OpenError, Options, SharedFile};
 pub use executor::{Config, Engine, Executor, Spawner};
+pub use link::Port;
 pub use signal::{Signal, Signals};
 pub use socket::{Address, Listener, Peer, Socket, Stdio};
 

@@ -6,8 +6,12 @@ use std::future::poll_fn;
 use crate::link::{ETHERNET_BYTES, Frame, HEAD_BYTES, Link, MIN_FRAME_BYTES, Mac};
 use crate::{BUF_ALIGN, Pool};
 
-/// Frames that may be under way at once on any wire.
-const BURST: usize = 16;
+/// Frames that any wire has room for: a unix datagram socket queues ten.
+const BURST: usize = 8;
+/// Version and flags of a request: ports may be open for requests only.
+const REQUEST: u8 = 0x10;
+/// Where a frame has its number.
+const NUMBER_AT: usize = 20;
 /// ATA over Ethernet: the only frames that ports receive.
 const ETHERTYPE: [u8; 2] = [0x88, 0xa2];
 
@@ -33,6 +37,9 @@ fn frame(from: Mac, to: Mac, number: u8, bytes: usize) -> Frame {
     all[..6].copy_from_slice(&to.0);
     all[6..12].copy_from_slice(&from.0);
     all[12..14].copy_from_slice(&ETHERTYPE);
+    if let Some(flags) = all.get_mut(14) {
+        *flags = REQUEST;
+    }
     match all.split_first_chunk::<HEAD_BYTES>() {
         Some((head, body)) => Frame::with_body(*head, Pool::new(0).copy_of(body).freeze()),
         None => Frame::new(&all),
@@ -89,7 +96,7 @@ async fn everyone_gets_a_broadcast_but_the_sender(a: &dyn Link, b: &dyn Link) {
     receive(b, 1).await;
     send(b, [frame(b.address(), a.address(), 2, 64)]).await;
     let answer = receive(a, 1).await;
-    assert_eq!(answer[0].head()[14], 2, "the port got its own broadcast");
+    assert_eq!(answer[0].head()[NUMBER_AT], 2, "the port got its own broadcast");
 }
 
 async fn others_frames_and_long_ones_do_not_arrive(a: &dyn Link, b: &dyn Link, mtu: usize) {
@@ -101,13 +108,13 @@ async fn others_frames_and_long_ones_do_not_arrive(a: &dyn Link, b: &dyn Link, m
     ];
     send(a, frames).await;
     let received = receive(b, 1).await;
-    assert_eq!(received[0].head()[14], 3, "the frame of another, or one that is too long");
+    assert_eq!(received[0].head()[NUMBER_AT], 3, "the frame of another, or one that is too long");
 }
 
 async fn bursts_arrive_in_order(a: &dyn Link, b: &dyn Link, mtu: usize) {
     let burst = (0..BURST).map(|it| frame(a.address(), b.address(), it as u8, 64 + it * 40 % mtu));
     send(a, burst).await;
     let received = receive(b, BURST).await;
-    let numbers: Vec<u8> = received.iter().map(|frame| frame.head()[14]).collect();
+    let numbers: Vec<u8> = received.iter().map(|frame| frame.head()[NUMBER_AT]).collect();
     assert_eq!(numbers, (0..BURST as u8).collect::<Vec<_>>());
 }

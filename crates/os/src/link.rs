@@ -1,0 +1,112 @@
+//! Ethernet ports: a network interface, a tap device, a unix datagram socket.
+//!
+//! ```text
+//!    Port ── batch ──▶ recvmmsg / sendmmsg   interface (AF_PACKET), datagram socket
+//!      │               readv / writev        tap
+//!      └── watch ────▶ rtnetlink: "something changed", then the state is read again
+//! ```
+//!
+//! A frame is received with two pieces: its head, and an aligned buffer of a whole MTU for what
+//! follows. The kernel copies each byte once; a buffer is used up only by a frame with data.
+//!
+//! An interface's socket takes only the frames that a filter in the kernel lets through: of AoE,
+//! for whom the port asks. Opening one needs CAP_NET_RAW, using it needs nothing.
+
+mod batch;
+mod open;
+mod state;
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io::Result;
+use std::task::{Context, Poll};
+
+use io::{Frame, Link, LinkState, Mac};
+
+use self::batch::{Inbox, Outbox};
+pub use self::open::{Filter, PortError, Role};
+use self::state::StateSource;
+use crate::reactor::source::{Direction, Watched};
+
+/// A port of this machine.
+pub struct Port {
+    watched: Watched,
+    wire: Wire,
+    address: Mac,
+    state: StateSource,
+    inbox: RefCell<Inbox>,
+    outbox: RefCell<Outbox>,
+}
+
+/// What is behind a port's descriptor.
+enum Wire {
+    /// A packet socket, bound to an interface.
+    Interface,
+    /// A tap device: one frame a call.
+    Tap,
+    /// A datagram socket, and the address of the other end.
+    Datagram(rustix::net::SocketAddrUnix),
+}
+
+impl Link for Port {
+    fn address(&self) -> Mac {
+        self.address
+    }
+
+    fn state(&self) -> LinkState {
+        self.state.now()
+    }
+
+    fn poll_state(&self, cx: &mut Context<'_>, seen: LinkState) -> Poll<LinkState> {
+        self.state.poll(cx, seen)
+    }
+
+    fn poll_receive(&self, cx: &mut Context<'_>, into: &mut Vec<Frame>) -> Poll<Result<()>> {
+        loop {
+            let mut inbox = self.inbox.borrow_mut();
+            let received = match self.wire {
+                Wire::Tap => inbox.receive_one(&self.watched, self.address, into),
+                Wire::Interface | Wire::Datagram(_) => {
+                    inbox.receive(&self.watched, self.address, self.state.now().mtu, into)
+                }
+            };
+            match received {
+                Ok(0) => {}
+                Ok(_) => return Poll::Ready(Ok(())),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    self.watched.arm(Direction::Read, cx);
+                    return Poll::Pending;
+                }
+                // An interface that was switched off says so once; frames come again when it is on.
+                Err(_) if self.state.exists() => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+
+    fn poll_send(&self, cx: &mut Context<'_>, frames: &mut VecDeque<Frame>) -> Poll<Result<()>> {
+        let before = frames.len();
+        while !frames.is_empty() {
+            let mut outbox = self.outbox.borrow_mut();
+            let sent = match &self.wire {
+                Wire::Tap => outbox.send_one(&self.watched, &frames[0]),
+                Wire::Interface => outbox.send(&self.watched, frames, None),
+                Wire::Datagram(to) => outbox.send(&self.watched, frames, Some(to)),
+            };
+            match sent {
+                Ok(count) => drop(frames.drain(..count)),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    if frames.len() < before {
+                        return Poll::Ready(Ok(()));
+                    }
+                    self.watched.arm(Direction::Write, cx);
+                    return Poll::Pending;
+                }
+                // Down, full, too long, or nobody at the other end: the wire loses the frame.
+                Err(_) if self.state.exists() => drop(frames.pop_front()),
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
