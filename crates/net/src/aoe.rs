@@ -16,8 +16,10 @@
 //! The protocol has no authentication and no flush that clients use. Answers to writes therefore
 //! mean that the data is durable, unless the host chose otherwise.
 
+pub mod discover;
 pub mod target;
 pub mod wire;
 
+pub use discover::discover;
 pub use target::{Host, Lun, LunOptions, LunState, Target};
 pub use wire::Address;

@@ -391,6 +391,9 @@ pub(crate) struct Serving {
     pub(crate) arrays: Vec<Array>,
     /// Where NBD clients connect: `unix:PATH`, `tcp:ADDRESS:PORT`.
     pub(crate) nbd: Vec<String>,
+    /// AoE exports: `aoe:SHELF.SLOT`.
+    #[serde(default)]
+    pub(crate) aoe: Vec<String>,
     /// Addresses of the control sockets.
     pub(crate) control: Vec<String>,
     /// Whether TLS is required.

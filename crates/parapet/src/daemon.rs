@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    members ─▶ Array ─▶ Export ─▶ nbd::Server ◀── listeners (unix, tcp, systemd, stdio)
-//!                 ▲
+//!                 ▲ └──▶ Lun ────▶ aoe::Target ◀── network interfaces
 //!              orders ◀── control ◀── control sockets (HTTP, JSON)
 //! ```
 //!
@@ -36,19 +36,23 @@ use crate::failure::{Failure, Id, Result};
 use crate::tls::Identity;
 use crate::{notify, places};
 
+mod aoe;
 mod control;
 mod crew;
 mod exports;
 mod hand;
 mod job_rate;
+mod listen;
 mod log;
 mod orders;
 mod served;
 mod view;
 mod watch;
 
+pub(crate) use aoe::AoeExport;
 use crew::{Card, Crew, Way, WorkerCommand};
 use exports::Shown;
+use listen::{bind, origin};
 pub(crate) use orders::of_engine;
 pub(crate) use served::{Known, Served, Story};
 
@@ -58,9 +62,6 @@ const POOL_BYTES: usize = 32 << 20;
 const BREATH: Duration = Duration::from_millis(200);
 /// Minimum interval of log lines about refused connections.
 const QUIET: Duration = Duration::from_secs(10);
-/// How long a killed server may take to release its socket, and the interval of the checks.
-const LETTING_GO: Duration = Duration::from_secs(5);
-const BLINK: Duration = Duration::from_millis(20);
 /// How long clients may take at shutdown to receive their answers.
 const CLIENTS: Duration = Duration::from_secs(10);
 /// How long control commands in flight may take at shutdown.
@@ -76,6 +77,7 @@ pub(crate) struct Daemon {
     /// A report shows the notes of assemblies.
     notes_reported: Cell<bool>,
     exports: Rc<Shown>,
+    aoe: aoe::Aoe,
     server: Server,
     crew: Crew,
     secure: bool,
@@ -156,6 +158,7 @@ impl Daemon {
             others: Cell::new(false),
             notes_reported: Cell::new(false),
             exports,
+            aoe: aoe::Aoe::default(),
             server,
             crew,
             secure,
@@ -274,10 +277,11 @@ impl Daemon {
     /// Removes the exports of an array and closes their connections.
     async fn retire(&self, served: &Served) {
         let uuid = served.uuid();
-        let own = self.exports.retire(uuid);
+        let (own, luns) = (self.exports.retire(uuid), self.aoe.retire(uuid));
         let farewells = async {
             self.crew.ask_each(|ticket| WorkerCommand::Retire { uuid: uuid.into(), ticket }).await;
             own.await;
+            luns.await;
         };
         self.with_patience(farewells).await;
     }
@@ -315,6 +319,11 @@ impl Daemon {
     /// Returns the NBD addresses.
     pub(crate) fn nbd_addresses(&self) -> Vec<Address> {
         self.nbd.borrow().clone()
+    }
+
+    /// Returns the AoE addresses.
+    pub(crate) fn aoe_addresses(&self) -> Vec<String> {
+        self.aoe.addresses()
     }
 
     /// Returns the control addresses.
@@ -475,11 +484,16 @@ impl Daemon {
     /// Stops everything in order.
     pub(crate) async fn close(&self) -> Result<()> {
         let own = self.server.shutdown();
+        let luns: Vec<_> = self.arrays().iter().map(|it| self.aoe.retire(it.uuid())).collect();
         let farewells = async {
             self.crew.ask_each(|ticket| WorkerCommand::Close { ticket }).await;
             own.await;
+            for lun in luns {
+                lun.await;
+            }
         };
         self.with_patience(farewells).await;
+        self.stop_aoe();
         let mut result = Ok(());
         // Inner arrays started first and stop last.
         for served in self.arrays().iter().rev() {
@@ -552,60 +566,4 @@ pub(crate) async fn first<T>(
         Poll::Pending => limit.as_mut().poll(cx).map(|()| None),
     })
     .await
-}
-
-/// Binds the address, with retries: the kernel takes a moment to release the socket of a killed
-/// server.
-async fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
-    if let Address::Unix(path) = address {
-        places::check_socket(path)?;
-    }
-    let clock = on.clock();
-    let deadline = clock.now() + LETTING_GO;
-    loop {
-        let error = match Listener::bind(address, on) {
-            Ok(listener) => return Ok(listener),
-            Err(error) => error,
-        };
-        let owner = owner(address, on).await;
-        let is_left_over = owner.is_some_and(|pid| !places::is_alive(pid));
-        if error.kind() != ErrorKind::AddrInUse || !is_left_over || clock.now() >= deadline {
-            return Err(of_bind(address, &error, owner));
-        }
-        clock.sleep_until(clock.now() + BLINK).await;
-    }
-}
-
-/// Returns the process that listens at a unix socket.
-async fn owner(address: &Address, on: &Spawner) -> Option<u32> {
-    let Address::Unix(_) = address else { return None };
-    match Socket::connect(address, on).await.ok()?.peer() {
-        Peer::Local { pid, .. } if pid != 0 => Some(pid),
-        _ => None,
-    }
-}
-
-fn of_bind(address: &Address, error: &Error, owner: Option<u32>) -> Failure {
-    let who = owner.map(|pid| format!(" (process {pid})")).unwrap_or_default();
-    let message = format!("{address}: {error}{who}");
-    match error.kind() {
-        ErrorKind::AddrInUse => {
-            Failure::new(Id::Running, message, "is a server running already? parapet list shows it")
-        }
-        ErrorKind::AlreadyExists => {
-            Failure::new(Id::Running, message, "choose another path, or remove the file")
-        }
-        ErrorKind::PermissionDenied => {
-            Failure::new(Id::Denied, message, "choose a place where this user may make a socket")
-        }
-        _ => Failure::new(Id::Socket, message, "choose another address"),
-    }
-}
-
-fn origin(peer: Peer) -> String {
-    match peer {
-        Peer::Local { pid, uid, .. } => format!("process {pid} of user {uid}"),
-        Peer::Remote(address) => address.to_string(),
-        Peer::Unknown => "unknown".into(),
-    }
 }

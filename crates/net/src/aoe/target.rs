@@ -25,6 +25,7 @@ mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::future::Future;
 use std::io::Result;
 use std::pin::Pin;
@@ -75,6 +76,16 @@ pub enum Part {
     Reservation,
 }
 
+impl fmt::Display for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Part::Config => "config string",
+            Part::Mask => "mask list",
+            Part::Reservation => "reservation",
+        })
+    }
+}
+
 /// Frames that a target dropped, since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Dropped {
@@ -120,7 +131,7 @@ impl Target {
 
     /// Carries out what the ports accept; to be driven by the host until it completes, after
     /// [`Target::stop`].
-    pub fn run(&self) -> impl Future<Output = ()> + 'static {
+    pub fn run(&self) -> impl Future<Output = ()> + use<> {
         let shared = Rc::clone(&self.0);
         let stopped = Rc::clone(&shared);
         shared.tasks.spawn(async move {
@@ -159,7 +170,7 @@ impl Target {
     }
 
     /// Serves this LUN no more. The future completes when its requests have ended.
-    pub fn offline(&self, address: Address) -> impl Future<Output = ()> + 'static {
+    pub fn offline(&self, address: Address) -> impl Future<Output = ()> + use<> {
         let lun = self.0.luns.borrow_mut().remove(&address);
         async move {
             if let Some(lun) = lun {

@@ -524,6 +524,9 @@ impl Report for Serving {
         for address in &self.nbd {
             page.field("nbd", format!("{address}{}", if self.tls { " (TLS)" } else { "" }));
         }
+        for address in &self.aoe {
+            page.field("aoe", address.trim_start_matches("aoe:"));
+        }
         for address in &self.control {
             page.field("control", address);
         }

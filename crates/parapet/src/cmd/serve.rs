@@ -9,7 +9,7 @@ use net::nbd::wire::MAX_STRING_BYTES;
 use os::{Address, Signals, Spawner, Stdio};
 
 use crate::api::Serving;
-use crate::daemon::Daemon;
+use crate::daemon::{AoeExport, Daemon};
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
 use crate::flags::{Control, address};
@@ -62,6 +62,12 @@ pub(crate) struct Outlets {
     /// Memory limit for the requests of all NBD clients, 32M or more; further requests wait
     #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = nbd_memory)]
     nbd_memory: Size,
+    /// ATA over Ethernet export; may be repeated. NAME= is the array, if there are several
+    #[arg(long, value_name = "[NAME=]SHELF.SLOT@INTERFACE[,INTERFACE]")]
+    aoe: Vec<AoeExport>,
+    /// Answer AoE writes before they are durable: a power cut loses data that clients believe safe
+    #[arg(long, requires = "aoe")]
+    aoe_volatile: bool,
     /// Serve one NBD client over standard input and output, then exit
     #[arg(long)]
     stdio: bool,
@@ -142,7 +148,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
 impl Outlets {
     /// Returns true if no client can connect.
     pub(crate) fn is_none(&self) -> bool {
-        self.nbd.is_empty() && !self.stdio
+        self.nbd.is_empty() && self.aoe.is_empty() && !self.stdio
     }
 
     /// Creates a server. It adds the arrays, reports them, and serves them until it is stopped.
@@ -223,8 +229,8 @@ impl Outlets {
                 );
             }
         }
-        if addresses.is_empty() && !self.stdio {
-            tracing::warn!("no NBD address: no client can connect; add --nbd unix:PATH");
+        if addresses.is_empty() && self.aoe.is_empty() && !self.stdio {
+            tracing::warn!("no address: no client can connect; add --nbd unix:PATH");
         }
     }
 
@@ -242,6 +248,9 @@ impl Outlets {
         }
         for address in &self.nbd {
             daemon.serve_nbd(address).await?;
+        }
+        if !self.aoe.is_empty() {
+            daemon.serve_aoe(&self.aoe, self.aoe_volatile).await?;
         }
         if let Some(path) = self.control.path() {
             return daemon.listen(path, false).await;
@@ -289,6 +298,7 @@ pub(crate) fn serving(daemon: &Daemon) -> Serving {
         pid: std::process::id(),
         arrays: daemon.views(),
         nbd: words(daemon.nbd_addresses()),
+        aoe: daemon.aoe_addresses(),
         control: words(daemon.control_addresses()),
         tls: daemon.is_secure(),
     }
