@@ -80,6 +80,11 @@ impl Kernel {
 
     /// Starts a story; the guest is killed if it is dropped.
     pub(crate) fn boot(&self, story: &str, work: &Path) -> Result<Guest> {
+        self.boot_with(story, work, &[])
+    }
+
+    /// The same, with more words on the kernel's command line.
+    pub(crate) fn boot_with(&self, story: &str, work: &Path, more: &[String]) -> Result<Guest> {
         for stale in ["status", "log", "console"] {
             let _ = std::fs::remove_file(work.join(stale));
         }
@@ -97,6 +102,7 @@ impl Kernel {
             word("machine", machine),
             word("story", story),
         ];
+        let words = [&words[..], more].concat();
         let first = self.guest.join("init");
         let mut command = match &self.machine {
             Machine::Uml => uml::command(&first, &words),

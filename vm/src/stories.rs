@@ -2,6 +2,7 @@
 //!
 //! Owns the list of stories, and their common parts.
 
+mod aoe;
 mod assembly;
 mod between;
 mod clients;
@@ -46,6 +47,7 @@ pub(crate) fn all() -> Vec<Story> {
     [
         // The longest first, so that no worker runs alone at the end.
         clients::STORIES,
+        aoe::STORIES,
         udev::STORIES,
         handover::STORIES,
         ppl::STORIES,

@@ -3,7 +3,7 @@
 //! ```text
 //!    array   net          speak only this
 //!       \    /
-//!         io              Disk · Stream · Link · Clock · Mailbox, and the buffers that travel there
+//!         io              Disk · Stream · Link · Clock · Mailbox, and their buffers
 //!       /    \
 //!     os      sim         the real world, the pretend world
 //! ```

@@ -6,7 +6,7 @@
 //!    Reactor ─── io_uring: disks' operations, readiness, timeouts, in one system call per turn
 //!       │        (epoll, where io_uring is not permitted)
 //!    ┌──┴─────┬────────┬──────────┬─────────┬─────────┐
-//!    disk     socket   link       clock     signal    mailbox ── eventfd ──▶ another thread's executor
+//!    disk     socket   link       clock     signal    mailbox ─ eventfd ▶ another thread
 //! ```
 //!
 //! Owns every system call of Parapet and, with `io/buf.rs` and the parity kernels, all of its

@@ -16,7 +16,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
-use std::io::{Error, ErrorKind, Write};
+use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::pin;
@@ -29,12 +29,12 @@ use array::{Array, Host, Newcomer};
 use metadata::assemble::Assembly;
 use net::nbd::limits::{DEFAULT_MEMORY, STALL_TIME};
 use net::nbd::{Ending, Export, Memory, Server};
-use os::{Address, FileDisk, Listener, Peer, Signals, Socket, Spawner};
+use os::{Address, FileDisk, Listener, Signals, Socket, Spawner};
 
 use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result};
+use crate::notify;
 use crate::tls::Identity;
-use crate::{notify, places};
 
 mod aoe;
 mod control;

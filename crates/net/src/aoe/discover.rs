@@ -14,7 +14,7 @@ use super::wire::{Address, HEADER_BYTES, Header, VERSION, command};
 
 /// The tag of our questions: bit 31 marks tags that are not counted.
 const TAG: u32 = 1 << 31 | 0x5041_5241;
-/// How long an answer may take, and when the question is asked again: on one segment both are ample.
+/// How long an answer may take, and when the question is repeated: ample on one segment.
 const PATIENCE: Duration = Duration::from_millis(60);
 const AGAIN: Duration = Duration::from_millis(20);
 

@@ -192,7 +192,7 @@ impl Outbox {
             header.msg_iovlen = pieces.len();
             count += 1;
         }
-        // SAFETY: each message names the parts of a frame, which outlive the call and are only read.
+        // SAFETY: each message names parts of a frame, which outlive the call and are only read.
         let sent = unsafe {
             libc::sendmmsg(
                 fd.as_fd().as_raw_fd(),

@@ -1,0 +1,69 @@
+# What the stories of AoE have in common: the server is the host's, at the other end of a tap; the
+# guest has the kernel's own initiator.
+
+. "$guest/modules.sh"
+mkdir /run/fs
+disk=/dev/etherd/e1.0
+
+# connect: the port up, the driver loaded, and the device there. A device of which nothing is heard
+# for a minute is down: a server that is killed is back before.
+connect() {
+	ip link set "$port" mtu "$mtu"
+	ip link set "$port" up
+	modprobe -d /run aoe aoe_deadsecs=60
+	until_so is_there
+	until_so [ -b "$disk" ]
+}
+
+is_there() {
+	[ -e '/sys/block/etherd!e1.0/size' ] && [ "$(cat '/sys/block/etherd!e1.0/size')" -gt 0 ]
+}
+
+# The payload that the driver has agreed on, in bytes.
+payload() {
+	cat '/sys/block/etherd!e1.0/payload'
+}
+
+# No request has failed until here, and the device was never down.
+disconnect() {
+	! dmesg | grep 'I/O error' || fail "a request has failed"
+	[ "$(cat '/sys/block/etherd!e1.0/state')" = up ] || fail "the device is not up"
+}
+
+make_fs() {
+	mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$disk"
+	mount_fs
+}
+
+mount_fs() {
+	mount -t ext4 "$disk" /run/fs
+}
+
+# The file system's own checker finds nothing that it would mend.
+check_fs() {
+	umount /run/fs
+	e2fsck -f -n "$disk" || fail "the file system is not in order"
+}
+
+# exercise LEAST [UNTIL], still_exercised: as in clients/lib.sh.
+exercise() {
+	workers=
+	for seed in 1 2 3 4; do
+		{
+			"$vm" exercise "/run/fs/file.$seed" "$seed" "$@" || {
+				: >enough
+				false
+			}
+		} &
+		workers="$workers $!"
+	done
+	for worker in $workers; do
+		wait "$worker" || fail "a file does not hold what was put there"
+	done
+}
+
+still_exercised() {
+	for seed in 1 2 3 4; do
+		cmp "model.$seed" "/run/fs/file.$seed" || fail "file.$seed has changed"
+	done
+}
