@@ -45,6 +45,8 @@ const TOOLS: &[Tool] = &[
     tool(Tests, Program("qemu-io"), "qemu-utils", "an NBD client: single requests with flags"),
     tool(Tests, Program("qemu-img"), "qemu-utils", "an NBD client: block status, comparison"),
     tool(Tests, Program("fio"), "fio", "an NBD client: load with verification"),
+    tool(Tests, Program("aoeping"), "aoetools", "an AoE client: IDENTIFY, SMART"),
+    tool(Tests, Program("ip"), "iproute2", "interfaces and cables between them"),
     tool(Tests, Program("mkfs.ext4"), "e2fsprogs", "a file system that `create` must detect"),
     tool(Tests, Program("mkfs.vfat"), "dosfstools", "a file system that `create` must detect"),
     tool(Tests, Program("mke2fs"), "e2fsprogs", "a file system that `recover` must find"),

@@ -175,27 +175,27 @@ impl Shared {
         });
     }
 
+    /// SMART. Every answer has a sector: aoeping takes no shorter one, also where ATA has no data.
     fn smart(&self, lun: &Lun, port: &Rc<Port>, header: Header, ata: Ata) {
         let health: Health = self.host.health(lun.address());
-        let aborted = ata.failed(error::ABORTED);
-        if ata.lba[1..3] != smart::SIGNATURE {
-            return self.answer(lun, port, header, aborted, None);
-        }
-        let sector = match ata.feature {
-            feature::READ_DATA => health.to_data(),
-            feature::READ_THRESHOLDS => health.to_thresholds(),
-            feature::READ_LOG if ata.lba[0] == 0 => smart::log_directory(),
-            feature::ENABLE => return self.answer(lun, port, header, ata.done(), None),
+        let no_data = [0; SECTOR];
+        let is_signed = ata.lba[1..3] == smart::SIGNATURE;
+        let (done, sector) = match ata.feature {
+            _ if !is_signed => (ata.failed(error::ABORTED), no_data),
+            feature::READ_DATA => (ata.done(), health.to_data()),
+            feature::READ_THRESHOLDS => (ata.done(), health.to_thresholds()),
+            feature::READ_LOG if ata.lba[0] == 0 => (ata.done(), smart::log_directory()),
+            feature::ENABLE => (ata.done(), no_data),
             feature::STATUS => {
                 let mut done = ata.done();
                 if health.failing {
                     done.lba[1..3].copy_from_slice(&smart::FAILING);
                 }
-                return self.answer(lun, port, header, done, None);
+                (done, no_data)
             }
-            _ => return self.answer(lun, port, header, aborted, None),
+            _ => (ata.failed(error::ABORTED), no_data),
         };
-        self.answer_sector(lun, port, header, ata.done(), &sector);
+        self.answer_sector(lun, port, header, done, &sector);
     }
 
     fn answer_sector(&self, lun: &Lun, port: &Port, to: Header, ata: Ata, sector: &[u8; SECTOR]) {
