@@ -18,8 +18,8 @@ use crate::written;
 
 /// A redundant block device in user space.
 ///
-/// Combines disks and files into one redundant block device and serves it over NBD. The on-disk
-/// format is Linux md's.
+/// Combines disks and files into one redundant block device and serves it over NBD and ATA
+/// over Ethernet. The on-disk format is Linux md's.
 #[derive(Parser)]
 #[command(name = "parapet", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Exit status: 0 done, 1 failed, 2 usage, 3 refused by a safety guard, \

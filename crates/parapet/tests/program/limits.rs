@@ -6,6 +6,8 @@ use std::path::Path;
 
 use layout::private::log::Form;
 use layout::{geometry, md, private};
+use net::aoe::target::access as aoe_access;
+use net::aoe::wire::query as aoe_query;
 use net::nbd::limits as nbd;
 use net::nbd::wire::MAX_STRING_BYTES;
 
@@ -60,12 +62,23 @@ const LIMITS: &[(&str, Option<u64>)] = &[
     ("`net::nbd::limits::MAX_OPTION_DRAIN`", Some(nbd::MAX_OPTION_DRAIN as u64)),
     ("`net::nbd::limits::MAX_QUERIES`", Some(nbd::MAX_QUERIES as u64)),
     ("`net::nbd::limits::MAX_EXTENTS`", Some(nbd::MAX_EXTENTS as u64)),
+    ("`net::aoe::target::MAX_FLIGHTS`", Some(net::aoe::target::MAX_FLIGHTS as u64)),
+    ("`net::aoe::wire::query::MAX_CONFIG_BYTES`", Some(aoe_query::MAX_CONFIG_BYTES as u64)),
+    ("`net::aoe::target::access::MAX_MACS`", Some(aoe_access::MAX_MACS as u64)),
+    ("`net::aoe::target::access::MAX_KEYS`", Some(aoe_access::MAX_KEYS as u64)),
 ];
 
 /// Public limits invisible to users: they bound one buffer, one unit of md's log, or one verdict
 /// over generations.
-const INNER: &[&str] =
-    &["BEHIND_MAX", "MAX_BUF_BYTES", "MAX_SECTOR", "MOST_LOG_BYTES", "MOST_PP_BYTES"];
+const INNER: &[&str] = &[
+    "BEHIND_MAX",
+    "MAX_BUF_BYTES",
+    "MAX_LBA28",
+    "MAX_LBA48",
+    "MAX_SECTOR",
+    "MOST_LOG_BYTES",
+    "MOST_PP_BYTES",
+];
 
 const TEXT: &str = include_str!("../../../../docs/limits.md");
 
