@@ -60,7 +60,7 @@ pub(crate) use served::{Known, Served, Story};
 const POOL_BYTES: usize = 32 << 20;
 /// Pause after a refused connection: the process has no file descriptors left.
 const BREATH: Duration = Duration::from_millis(200);
-/// Minimum interval of log lines about refused connections.
+/// Minimum interval of log lines about refused clients.
 const QUIET: Duration = Duration::from_secs(10);
 /// How long clients may take at shutdown to receive their answers.
 const CLIENTS: Duration = Duration::from_secs(10);

@@ -3,13 +3,13 @@
 //! One target serves all LUNs on all interfaces, on the server's first thread: requests then have
 //! one order of arrival, whichever interface they come through.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::{Rc, Weak};
 use std::str::FromStr;
 
-use ::io::{Disk, Link, Mac, Pool};
+use ::io::{Clock, Disk, Link, Mac, Pool, Time};
 use array::status::{SlotState, SlotStatus};
 use net::aoe::target::{Event, Keeping};
 use net::aoe::wire::sectors_of;
@@ -18,7 +18,7 @@ use net::aoe::{Address, Host, Lun, LunOptions, LunState, Target, discover};
 use os::link::{Filter, PortError, Role};
 use os::{Port, Spawner};
 
-use super::{Daemon, Served};
+use super::{Daemon, QUIET, Served};
 use crate::failure::{Failure, Id, Result};
 
 /// The unit of the counters that clients read.
@@ -72,6 +72,7 @@ impl fmt::Display for AoeExport {
 pub(super) struct Aoe {
     target: RefCell<Option<Target>>,
     luns: RefCell<Vec<(String, Address)>>,
+    last_refusal: Cell<Option<Time>>,
 }
 
 /// Answers the target's questions about the arrays.
@@ -97,9 +98,10 @@ impl Host for Arrays {
         let name = daemon.aoe.array_of(&daemon, lun);
         match event {
             Event::Changed(part) => tracing::info!("{name}: {lun}: {client} changed the {part}"),
-            Event::Refused(part) => {
+            Event::Refused(part) if daemon.aoe.logs_refusal(daemon.spawner.clock().now()) => {
                 tracing::warn!("{name}: {lun}: refused a change of the {part} by {client}");
             }
+            Event::Refused(_) => {}
             Event::NotKept(part, why) => {
                 tracing::error!("{name}: {lun}: the {part} was not changed: {why}");
             }
@@ -120,6 +122,16 @@ fn health(served: &Served) -> Health {
 }
 
 impl Aoe {
+    /// Returns true if a refusal is logged now: any client on the wire can cause them, so the log
+    /// gets one at an interval.
+    fn logs_refusal(&self, now: Time) -> bool {
+        let due = self.last_refusal.get().is_none_or(|last| now - last >= QUIET);
+        if due {
+            self.last_refusal.set(Some(now));
+        }
+        due
+    }
+
     fn array_of(&self, daemon: &Daemon, lun: Address) -> String {
         let luns = self.luns.borrow();
         let found = luns.iter().find(|(_, address)| *address == lun);

@@ -1,6 +1,7 @@
 //! The target on a wire in memory, beside a client that sends frames by hand.
 
 mod control;
+mod hostile;
 mod order;
 mod transfers;
 
