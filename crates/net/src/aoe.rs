@@ -17,9 +17,11 @@
 //! mean that the data is durable, unless the host chose otherwise.
 
 pub mod discover;
+pub mod initiator;
 pub mod target;
 pub mod wire;
 
 pub use discover::discover;
+pub use initiator::Initiator;
 pub use target::{Host, Lun, LunOptions, LunState, Target};
 pub use wire::Address;

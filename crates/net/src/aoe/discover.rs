@@ -3,20 +3,25 @@
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io::Result;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use io::{Clock, Frame, Link, Mac};
+use io::{Clock, Frame, Link, Mac, Time};
 
+use super::wire::ata::{Ata, opcode, status};
+use super::wire::identify::Identity;
 use super::wire::query::{Directive, Query};
-use super::wire::{Address, HEADER_BYTES, Header, VERSION, command};
+use super::wire::{ATA_HEADER_BYTES, Address, HEADER_BYTES, Header, VERSION, command};
 
 /// The tag of our questions: bit 31 marks tags that are not counted.
 const TAG: u32 = 1 << 31 | 0x5041_5241;
 /// How long an answer may take, and when the question is repeated: ample on one segment.
 const PATIENCE: Duration = Duration::from_millis(60);
 const AGAIN: Duration = Duration::from_millis(20);
+/// How often a target is asked who it is, and how long each answer may take.
+const IDENTIFY_TURNS: u32 = 20;
+const IDENTIFY_AGAIN: Duration = Duration::from_millis(100);
 
 /// A target that answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,19 +43,13 @@ pub async fn discover(link: &dyn Link, clock: &dyn Clock, address: Address) -> R
     let mut found: Vec<Found> = Vec::new();
     let start = clock.now();
     for turn in 0..PATIENCE.as_millis() / AGAIN.as_millis() {
-        let mut frames = VecDeque::from([question(link.address(), address)]);
+        let mut frames = VecDeque::from([question(link, address)]);
         poll_fn(|cx| link.poll_send(cx, &mut frames)).await?;
         let until = start + AGAIN * (turn as u32 + 1);
-        let mut alarm = pin!(clock.sleep_until(until));
         loop {
-            let mut frames = Vec::new();
-            let received = poll_fn(|cx| match link.poll_receive(cx, &mut frames) {
-                Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
-                Poll::Pending => Pin::new(&mut alarm).poll(cx).map(|()| None),
-            });
-            match received.await {
-                None => break,
-                Some(outcome) => outcome?,
+            let frames = receive_until(link, clock, until).await?;
+            if frames.is_empty() {
+                break;
             }
             for answer in frames.iter().filter_map(answer) {
                 if !found.iter().any(|it| (it.address, it.mac) == (answer.address, answer.mac)) {
@@ -62,19 +61,68 @@ pub async fn discover(link: &dyn Link, clock: &dyn Clock, address: Address) -> R
     Ok(found)
 }
 
-fn question(source: Mac, address: Address) -> Frame {
-    let header = Header {
+/// Asks the target at this port who it is; nothing if it does not answer, or refuses.
+///
+/// # Errors
+/// Our port is gone.
+pub async fn identify(
+    link: &dyn Link,
+    clock: &dyn Clock,
+    mac: Mac,
+    address: Address,
+) -> Result<Option<Identity>> {
+    let header = Header { destination: mac, command: command::ATA, ..header(link, address) };
+    let mut bytes = vec![0; ATA_HEADER_BYTES];
+    header.put(&mut bytes);
+    Ata::plain(opcode::IDENTIFY).put(&mut bytes[HEADER_BYTES..]);
+    let start = clock.now();
+    for turn in 0..IDENTIFY_TURNS {
+        let mut frames = VecDeque::from([Frame::new(&bytes)]);
+        poll_fn(|cx| link.poll_send(cx, &mut frames)).await?;
+        let until = start + IDENTIFY_AGAIN * (turn + 1);
+        for frame in receive_until(link, clock, until).await? {
+            let answer = Header::parse(frame.head()).filter(|it| it.response);
+            let is_ours = answer.is_some_and(|it| {
+                (it.source, it.address, it.tag, it.error) == (mac, address, TAG, None)
+            });
+            let ata = frame.head().get(HEADER_BYTES..).and_then(Ata::parse);
+            if is_ours && ata.is_some_and(|ata| ata.command & status::BAD == 0) {
+                return Ok(Identity::parse(frame.body()));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The frames that come until then; at once, if a frame has come.
+async fn receive_until(link: &dyn Link, clock: &dyn Clock, until: Time) -> Result<Vec<Frame>> {
+    let mut alarm = clock.sleep_until(until);
+    let mut frames = Vec::new();
+    let received = poll_fn(|cx| match link.poll_receive(cx, &mut frames) {
+        Poll::Ready(outcome) => Poll::Ready(Some(outcome)),
+        Poll::Pending => Pin::new(&mut alarm).poll(cx).map(|()| None),
+    });
+    received.await.transpose()?;
+    Ok(frames)
+}
+
+/// The header of a question to all.
+fn header(link: &dyn Link, address: Address) -> Header {
+    Header {
         destination: Mac::BROADCAST,
-        source,
+        source: link.address(),
         version: VERSION,
         response: false,
         error: None,
         address,
         command: command::QUERY,
         tag: TAG,
-    };
+    }
+}
+
+fn question(link: &dyn Link, address: Address) -> Frame {
     let mut bytes = vec![0; HEADER_BYTES];
-    header.put(&mut bytes);
+    header(link, address).put(&mut bytes);
     Query::request(Directive::Read, &[]).put(false, &mut bytes);
     Frame::new(&bytes)
 }

@@ -99,11 +99,11 @@ impl Shared {
     fn take(self: &Rc<Self>, lun: &Rc<Lun>, copy: Copy, data: Option<SharedBuf>) {
         let Header { source, tag, .. } = copy.header;
         let (first, sectors) = (copy.ata.first_sector(), copy.ata.sectors);
-        let overtaken = lun.history.borrow_mut().overtaken(source, tag);
+        lun.history.borrow_mut().note(source, tag);
         let payload = data.map(|data| Payload { print: fingerprint(&data), data });
         if let Some(Payload { print, .. }) = payload {
             let content = Content { first, sectors, print };
-            if lun.history.borrow().is_repeated(source, tag, overtaken, content) {
+            if lun.history.borrow().is_repeated(source, tag, content) {
                 self.count(|dropped| &mut dropped.late);
                 return self.answer(lun, &copy.port, copy.header, copy.ata.done(), None);
             }

@@ -5,17 +5,25 @@
 //!             W1 tag 2 ──▶ done      W2 tag 3 ──▶ done
 //! ```
 //!
-//! The protocol does not tell a late copy from a new request. Two rules do, each only for a write
-//! whose sectors and data are exactly those of a remembered one:
+//! The protocol does not tell a late copy from a new request. A write is taken for a copy only if
+//! the same client wrote exactly the same data to the same sectors lately, and
 //!
-//! - *Same client, same tag*: a copy that the wire made, or of a client that repeats with the same
-//!   tag (iPXE, Windows). Its answer may have been lost, so it is answered again.
-//! - *Same client, and its tag is older than its newest*: Linux and Plan 9 count their requests in
-//!   the upper half of the tag, and a port's frames keep their order, so this one was overtaken.
-//!   Tags of Linux have bit 31 clear; those of its user-space tools, which are random, have it set.
+//! - it has *the same tag*: the wire made the copy, or a client that repeats with the same tag (iPXE,
+//!   Windows); or
+//! - it was *sent before an overlapping write that was done since*, by the counter that Linux and
+//!   Plan 9 have in the upper half of the tag: a client sends a write only when the overlapping
+//!   ones before it are answered.
 //!
-//! A write that was overtaken and *not* done before is done: it may be the only copy. What is older
-//! than [`MAX_WRITES`] writes of a LUN is forgotten.
+//! Otherwise it is done. A program may write old data anew, and frames may arrive in another order
+//! than they were sent in: neither alone makes a copy. So a late copy is not recognized if another
+//! client has overwritten it, or if its client does not count.
+//!
+//! **One client with several addresses.** Linux sends through all its ports with one counter. Two
+//! addresses are one client if the counts seen from them interleave and never coincide: two clients
+//! that count for themselves, and are at the same place, use every count twice.
+//!
+//! Counters wrap, so what is older than [`LATELY`] frames is not compared. Tags of Linux have bit 31
+//! clear; those of its user-space tools, which are random, have it set.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -23,8 +31,16 @@ use io::Mac;
 
 /// How many writes of a LUN are remembered.
 pub(super) const MAX_WRITES: usize = 4096;
-/// How many clients of a LUN have their newest tag remembered.
+/// How many addresses of clients of a LUN are remembered.
 pub(super) const MAX_CLIENTS: usize = 256;
+/// How many frames of a LUN back tags are compared: a quarter of what the counter counts.
+const LATELY: u64 = 8192;
+/// How many counts of an address are remembered, to tell clients apart.
+const MAX_COUNTS: usize = 64;
+/// So many counts of each of two addresses must interleave.
+const ENOUGH: usize = 4;
+/// Counts of one client from two addresses are not further apart.
+const NEAR: u32 = 64;
 
 /// The bit that tells random tags from counted ones.
 const RANDOM: u32 = 1 << 31;
@@ -41,62 +57,139 @@ pub(super) struct Content {
     pub(super) print: u64,
 }
 
+impl Content {
+    fn overlaps(&self, other: &Content) -> bool {
+        let end = |it: &Content| it.first + u64::from(it.sectors);
+        self.first < end(other) && other.first < end(self)
+    }
+}
+
+/// A write that was done.
+struct Written {
+    client: Mac,
+    tag: u32,
+    content: Content,
+    /// The number of the frame that was taken in last when it was done.
+    at: u64,
+}
+
+/// An address that requests come from.
+#[derive(Default)]
+struct Sender {
+    /// The newest counts, as they came.
+    counts: VecDeque<u32>,
+    /// Other addresses of the same client.
+    same: Vec<Mac>,
+}
+
 #[derive(Default)]
 pub(super) struct History {
-    writes: BTreeMap<(Mac, u32), Content>,
-    order: VecDeque<(Mac, u32)>,
-    newest: BTreeMap<Mac, u32>,
+    writes: VecDeque<Written>,
+    senders: BTreeMap<Mac, Sender>,
+    /// Frames taken in.
+    frames: u64,
+}
+
+/// The counter of a tag; none if its client does not count.
+fn count_of(tag: u32) -> Option<u32> {
+    (tag & RANDOM == 0).then_some(tag >> 16)
+}
+
+/// True if `count` was used before `other`.
+fn is_before(count: u32, other: u32) -> bool {
+    let behind = other.wrapping_sub(count) & COUNT_MASK;
+    behind != 0 && behind < HALF
 }
 
 impl History {
-    /// Takes note of a request's tag. True if it was overtaken.
-    pub(super) fn overtaken(&mut self, client: Mac, tag: u32) -> bool {
-        if tag & RANDOM != 0 {
-            return false;
+    /// Takes note of a request.
+    pub(super) fn note(&mut self, client: Mac, tag: u32) {
+        self.frames += 1;
+        let Some(count) = count_of(tag) else { return };
+        if !self.senders.contains_key(&client) && self.senders.len() == MAX_CLIENTS {
+            // Forgetting only means that late copies of that client are not recognized for a while.
+            self.senders.pop_first();
         }
-        let count = tag >> 16;
-        let Some(newest) = self.newest.get_mut(&client) else {
-            if self.newest.len() == MAX_CLIENTS {
-                // Forgetting only means that the client's late frames are not recognized for once.
-                self.newest.pop_first();
-            }
-            self.newest.insert(client, count);
-            return false;
-        };
-        let behind = newest.wrapping_sub(count) & COUNT_MASK;
-        if behind == 0 || behind >= HALF {
-            *newest = count;
-            return false;
+        let sender = self.senders.entry(client).or_default();
+        sender.counts.push_back(count);
+        if sender.counts.len() > MAX_COUNTS {
+            sender.counts.pop_front();
         }
-        true
+        // Looking at all the others costs most, and once in a while is enough.
+        if self.frames.is_multiple_of(16) && self.senders.len() > 1 {
+            self.tell_clients_apart(client);
+        }
     }
 
     /// True if this write was done and must not be done again.
-    pub(super) fn is_repeated(
-        &self,
-        client: Mac,
-        tag: u32,
-        overtaken: bool,
-        content: Content,
-    ) -> bool {
-        if self.writes.get(&(client, tag)) == Some(&content) {
+    pub(super) fn is_repeated(&self, client: Mac, tag: u32, content: Content) -> bool {
+        let since = self.frames.saturating_sub(LATELY);
+        let recent = |it: &&Written| it.at >= since;
+        let mut lately = self.writes.iter().rev().take_while(recent);
+        let same = |it: &Written| it.content == content;
+        let Some(place) = lately.position(|it| same(it) && self.is_one(client, it.client)) else {
+            return false;
+        };
+        let lately = self.writes.iter().rev().take_while(recent);
+        if lately.clone().any(|it| same(it) && (it.client, it.tag) == (client, tag)) {
             return true;
         }
-        overtaken && self.writes.values().any(|it| *it == content)
+        let Some(count) = count_of(tag) else { return false };
+        // Done after its last copy, by a request that was sent later.
+        lately.take(place).any(|it| {
+            let later = count_of(it.tag).is_some_and(|other| is_before(count, other));
+            later && it.content.overlaps(&content) && self.is_one(client, it.client)
+        })
     }
 
     /// Remembers a write that was done.
     pub(super) fn record(&mut self, client: Mac, tag: u32, content: Content) {
-        if self.writes.insert((client, tag), content).is_some() {
-            return;
-        }
-        self.order.push_back((client, tag));
-        if self.order.len() > MAX_WRITES
-            && let Some(oldest) = self.order.pop_front()
-        {
-            self.writes.remove(&oldest);
+        self.writes.push_back(Written { client, tag, content, at: self.frames });
+        if self.writes.len() > MAX_WRITES {
+            self.writes.pop_front();
         }
     }
+
+    fn is_one(&self, one: Mac, other: Mac) -> bool {
+        let linked = |it: &Sender| it.same.contains(&other);
+        one == other || self.senders.get(&one).is_some_and(linked)
+    }
+
+    /// Decides which other addresses belong to the client with this one.
+    fn tell_clients_apart(&mut self, client: Mac) {
+        let others: Vec<Mac> = self.senders.keys().copied().filter(|it| *it != client).collect();
+        for other in others {
+            let verdict = interleave(&self.senders[&client].counts, &self.senders[&other].counts);
+            let Some(is_one) = verdict else { continue };
+            for (one, another) in [(client, other), (other, client)] {
+                let Some(sender) = self.senders.get_mut(&one) else { continue };
+                sender.same.retain(|it| *it != another);
+                if is_one {
+                    sender.same.push(another);
+                }
+            }
+        }
+    }
+}
+
+/// True if these counts are of one counter, false if of two; none if they do not say. Repeated
+/// frames have their count twice, so two counts in common are needed to tell.
+fn interleave(ones: &VecDeque<u32>, others: &VecDeque<u32>) -> Option<bool> {
+    let common = ones.iter().filter(|count| others.contains(count));
+    if common.count() > 1 {
+        return Some(false);
+    }
+    // Counts of one that lie between near counts of the other.
+    let between = |some: &VecDeque<u32>, of: &VecDeque<u32>| {
+        let is_near = |low: u32, high: u32| (high.wrapping_sub(low) & COUNT_MASK) < NEAR;
+        let inside = some.iter().filter(|&&count| {
+            of.iter().any(|&low| is_before(low, count) && is_near(low, count))
+                && of.iter().any(|&high| is_before(count, high) && is_near(count, high))
+        });
+        inside.count()
+    };
+    let enough = between(ones, others) >= ENOUGH && between(others, ones) >= ENOUGH;
+    enough.then_some(true)
 }
 
 /// A number that tells data apart: two that differ have the same one with a chance of 2⁻⁶⁴. Not
@@ -146,34 +239,103 @@ mod tests {
         Content { first: 8, sectors: 2, print }
     }
 
+    /// Notes and records a write, as the target does.
+    fn write(history: &mut History, client: Mac, tag: u32, content: Content) {
+        history.note(client, tag);
+        history.record(client, tag, content);
+    }
+
+    /// Notes a write, and asks whether it is repeated.
+    fn is_repeated(history: &mut History, client: Mac, tag: u32, content: Content) -> bool {
+        history.note(client, tag);
+        history.is_repeated(client, tag, content)
+    }
+
     #[test]
-    fn a_client_that_counts_is_overtaken_by_itself_only() {
-        let mut history = History::default();
-        assert!(!history.overtaken(A, tag(5)));
-        assert!(!history.overtaken(A, tag(7)));
-        assert!(history.overtaken(A, tag(6)));
-        assert!(!history.overtaken(A, tag(7)), "the same tick again");
-        assert!(!history.overtaken(B, tag(1)), "another client");
-        assert!(!history.overtaken(A, tag(0) | RANDOM), "a random tag");
-        for (newest, count, behind) in
-            [(0x7fff, 0, false), (0, 0x7fff, true), (0x4000, 1, true), (0x4000, 0, false)]
-        {
-            let mut history = History::default();
-            history.overtaken(A, tag(newest));
-            assert_eq!(history.overtaken(A, tag(count)), behind, "{count:#x} after {newest:#x}");
+    fn counts_wrap() {
+        for (count, other, before) in [
+            (5, 6, true),
+            (6, 5, false),
+            (5, 5, false),
+            (0x7fff, 0, true),
+            (0, 0x7fff, false),
+            (1, 0x4000, true),
+            (0, 0x4000, false),
+        ] {
+            assert_eq!(is_before(count, other), before, "{count:#x} and {other:#x}");
         }
+        assert_eq!((count_of(tag(9)), count_of(tag(9) | RANDOM)), (Some(9), None));
     }
 
     #[test]
     fn a_late_copy_is_recognized_and_an_old_value_written_anew_is_not() {
         let mut history = History::default();
-        history.record(A, tag(2), content(1));
-        history.record(A, tag(3), content(2));
-        assert!(history.is_repeated(A, tag(2), false, content(1)), "the same frame again");
-        assert!(!history.is_repeated(A, tag(2), false, content(3)), "other data, the same tag");
-        assert!(history.is_repeated(A, tag(1), true, content(1)), "the first copy, overtaken");
-        assert!(!history.is_repeated(A, tag(4), false, content(1)), "the old value, a new write");
-        assert!(!history.is_repeated(A, tag(1), true, content(4)), "overtaken, and never done");
+        write(&mut history, A, tag(2), content(1));
+        write(&mut history, A, tag(4), content(2));
+        let mut repeated = |count, print| is_repeated(&mut history, A, tag(count), content(print));
+        assert!(repeated(2, 1), "the same frame again");
+        assert!(!repeated(2, 3), "other data, the same tag");
+        assert!(repeated(1, 1), "the first copy, overwritten since");
+        assert!(repeated(3, 1), "a second copy, overwritten since");
+        assert!(!repeated(1, 4), "sent before, and never done");
+        assert!(!repeated(5, 1), "the old value, a new write");
+    }
+
+    #[test]
+    fn another_client_may_write_the_same() {
+        let mut history = History::default();
+        for count in 1..20 {
+            history.note(B, tag(count));
+        }
+        write(&mut history, A, tag(50), content(1));
+        write(&mut history, A, tag(51), content(2));
+        assert!(!is_repeated(&mut history, B, tag(20), content(1)));
+        assert!(!is_repeated(&mut history, B, tag(18), content(1)), "late, and not its own");
+    }
+
+    #[test]
+    fn addresses_with_one_counter_are_one_client() {
+        let mut history = History::default();
+        for count in 0..32 {
+            history.note(if count % 2 == 0 { A } else { B }, tag(count));
+        }
+        assert!(history.is_one(A, B) && history.is_one(B, A));
+        // The first copy comes from the other address, where nothing has overtaken it.
+        write(&mut history, B, tag(41), content(1));
+        write(&mut history, B, tag(42), content(2));
+        assert!(is_repeated(&mut history, A, tag(40), content(1)));
+        // The old value anew: another path is quicker, which proves nothing.
+        write(&mut history, B, tag(61), Content { first: 90, ..content(7) });
+        assert!(!is_repeated(&mut history, A, tag(60), content(1)));
+    }
+
+    #[test]
+    fn addresses_that_count_for_themselves_are_two_clients() {
+        let mut history = History::default();
+        for count in 0..64 {
+            history.note(A, tag(count));
+            history.note(B, tag(count));
+        }
+        assert!(!history.is_one(A, B));
+        for count in 64..128 {
+            history.note(A, tag(count));
+        }
+        for count in 200..264 {
+            history.note(B, tag(count));
+        }
+        assert!(!history.is_one(A, B), "far apart");
+    }
+
+    #[test]
+    fn what_is_old_is_not_compared() {
+        for (frames, lately) in [(LATELY - 1, true), (LATELY, true), (LATELY + 1, false)] {
+            let mut history = History::default();
+            write(&mut history, A, tag(2), content(1));
+            for _ in 1..frames {
+                history.note(B, tag(1) | RANDOM);
+            }
+            assert_eq!(is_repeated(&mut history, A, tag(2), content(1)), lately, "{frames}");
+        }
     }
 
     #[test]
@@ -183,14 +345,17 @@ mod tests {
             for number in 0..count as u32 {
                 history.record(A, number, content(number.into()));
             }
-            assert_eq!(history.is_repeated(A, 0, false, content(0)), kept, "{count}");
-            assert!(history.writes.len() <= MAX_WRITES && history.order.len() <= MAX_WRITES);
+            assert_eq!(history.is_repeated(A, 0, content(0)), kept, "{count}");
+            assert!(history.writes.len() <= MAX_WRITES);
         }
         let mut history = History::default();
-        for number in 0..=MAX_CLIENTS {
+        for number in 0..=2 * MAX_CLIENTS {
             let [.., high, low] = number.to_be_bytes();
-            history.overtaken(Mac([2, 0, 0, 0, high, low]), tag(5));
-            assert!(history.newest.len() <= MAX_CLIENTS);
+            for count in 0..MAX_COUNTS as u32 + 1 {
+                history.note(Mac([2, 0, 0, 0, high, low]), tag(count));
+            }
+            assert!(history.senders.len() <= MAX_CLIENTS);
+            assert!(history.senders.values().all(|it| it.counts.len() <= MAX_COUNTS));
         }
     }
 

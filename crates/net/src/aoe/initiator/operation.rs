@@ -1,0 +1,222 @@
+//! An operation of the disk, and the pieces of it that are frames.
+
+use io::{
+    Buf, Done, Error, ErrorKind, Extent, ExtentKind, Op, Pool, SharedBuf, Ticket, Time, Work,
+};
+
+use super::super::wire::ata::{Ata, error, opcode};
+use super::super::wire::{Address, SECTOR};
+
+/// An operation in flight.
+pub(super) struct Operation {
+    op: Op,
+    ticket: Ticket,
+    deadline: Time,
+    /// The first byte that no frame was made for, from the operation's start.
+    next: u64,
+    /// Pieces that are not answered.
+    waiting: u32,
+    /// The flush: not wanted, to come, or made.
+    flush: Flush,
+    error: Option<Error>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flush {
+    No,
+    AfterData,
+    Now(u8),
+    Made,
+}
+
+/// The part of an operation that one frame carries.
+pub(super) struct Piece {
+    pub(super) ata: Ata,
+    /// Its first byte, from the operation's start.
+    at: u64,
+}
+
+impl Piece {
+    pub(super) fn bytes(&self) -> usize {
+        usize::from(self.ata.sectors) * SECTOR
+    }
+
+    /// What the target's error register means for it.
+    pub(super) fn fault(&self, register: u8) -> ErrorKind {
+        if register & error::UNCORRECTABLE != 0 {
+            let offset = self.ata.first_sector() * SECTOR as u64;
+            return ErrorKind::Medium { offset, len: self.bytes() as u64 };
+        }
+        if register & (error::NOT_FOUND | error::ABORTED) != 0 {
+            return ErrorKind::Refused;
+        }
+        ErrorKind::Gone
+    }
+}
+
+impl Operation {
+    /// An operation that needs frames; or its answer, if it needs none.
+    pub(super) fn new(mut op: Op, ticket: Ticket, deadline: Time) -> Result<Operation, Done> {
+        match &mut op.work {
+            Work::Zero { fast: true, .. } => {
+                let why = "zeros are written one by one over AoE";
+                return Err(Done::failed(op.work, Error::refused(why)));
+            }
+            Work::Discard { .. } => return Err(Done::ok(op.work)),
+            Work::Extents { len, found } => {
+                found.clear();
+                if *len > 0 {
+                    found.push(Extent { len: *len, kind: ExtentKind::Data });
+                }
+                return Err(Done::ok(op.work));
+            }
+            _ => {}
+        }
+        let flush = match op.work {
+            Work::Flush => Flush::Now(opcode::FLUSH_EXT),
+            Work::Write(_) | Work::Zero { .. } if op.fua => Flush::AfterData,
+            _ => Flush::No,
+        };
+        if op.work.is_empty() && !matches!(op.work, Work::Flush) {
+            return Err(Done::ok(op.work));
+        }
+        Ok(Operation { op, ticket, deadline, next: 0, waiting: 0, flush, error: None })
+    }
+
+    pub(super) fn deadline(&self) -> Time {
+        self.deadline
+    }
+
+    /// The next frame's part, of at most so many sectors (a power of two). Pieces end at multiples
+    /// of that, so that blocks are not split.
+    pub(super) fn next_piece(&mut self, most_sectors: u64) -> Option<Piece> {
+        let left = self.op.work.len() - self.next;
+        if left > 0 && self.error.is_none() {
+            let first = (self.op.offset + self.next) / SECTOR as u64;
+            let to_boundary = most_sectors - first % most_sectors;
+            let sectors = to_boundary.min(left / SECTOR as u64);
+            let write = self.op.work.is_write();
+            let piece = Piece { ata: Ata::transfer(write, first, sectors as u8), at: self.next };
+            self.next += sectors * SECTOR as u64;
+            self.waiting += 1;
+            return Some(piece);
+        }
+        if let Flush::Now(command) = self.flush {
+            self.flush = Flush::Made;
+            self.waiting += 1;
+            return Some(Piece { ata: Ata { sectors: 0, ..Ata::plain(command) }, at: self.next });
+        }
+        None
+    }
+
+    /// The data of a piece that writes.
+    pub(super) fn payload(&self, piece: &Piece, pool: &Pool) -> Option<SharedBuf> {
+        let bytes = piece.bytes();
+        if bytes == 0 {
+            return None;
+        }
+        match &self.op.work {
+            Work::Zero { .. } => Some(pool.take_zeroed(bytes).freeze()),
+            Work::Write(bufs) => {
+                let (mut at, mut copy) = (piece.at as usize, None::<(Buf, usize)>);
+                for buf in bufs {
+                    if at >= buf.len() {
+                        at -= buf.len();
+                        continue;
+                    }
+                    if copy.is_none() && buf.len() - at >= bytes {
+                        return Some(buf.slice(at..at + bytes));
+                    }
+                    // The piece lies in several buffers.
+                    let (into, done) = copy.get_or_insert_with(|| (pool.take(bytes), 0));
+                    let part = (buf.len() - at).min(bytes - *done);
+                    into[*done..*done + part].copy_from_slice(&buf[at..at + part]);
+                    (*done, at) = (*done + part, 0);
+                    if *done == bytes {
+                        break;
+                    }
+                }
+                let (copy, done) = copy.expect("a piece is within its operation");
+                assert_eq!(done, bytes, "a piece is within its operation");
+                Some(copy.freeze())
+            }
+            _ => None,
+        }
+    }
+
+    /// A piece was answered; `data` is what a read has read.
+    pub(super) fn end_piece(
+        &mut self,
+        piece: &Piece,
+        data: &[u8],
+        outcome: Result<(), ErrorKind>,
+        address: Address,
+    ) {
+        assert!(self.waiting > 0, "a piece is answered once");
+        self.waiting -= 1;
+        match outcome {
+            Err(kind) if self.error.is_none() => {
+                let (command, first) = (piece.ata.command, piece.ata.first_sector());
+                let what = format!("aoe:{address}: command {command:#x} at sector {first}");
+                self.error = Some(Error::new(kind, what));
+            }
+            Err(_) => {}
+            Ok(()) => {
+                if let Work::Read(bufs) = &mut self.op.work {
+                    fill(bufs, piece.at as usize, &data[..piece.bytes()]);
+                }
+            }
+        }
+    }
+
+    /// The target does not know FLUSH CACHE EXT: the older command is tried.
+    pub(super) fn flush_the_short_way(&mut self) {
+        self.waiting -= 1;
+        self.flush = Flush::Now(opcode::FLUSH);
+    }
+
+    /// True if every piece is made and answered, or one has failed.
+    pub(super) fn is_done(&self) -> bool {
+        let all_made = self.next == self.op.work.len() && !matches!(self.flush, Flush::Now(_));
+        self.waiting == 0 && (all_made || self.error.is_some())
+    }
+
+    /// True if the data is written and a flush must follow.
+    pub(super) fn needs_flush(&self) -> bool {
+        self.flush == Flush::AfterData && self.error.is_none()
+    }
+
+    /// Makes the flush the next piece.
+    pub(super) fn flush(&mut self) {
+        self.flush = Flush::Now(opcode::FLUSH_EXT);
+    }
+
+    /// The end of an operation whose pieces have all ended.
+    pub(super) fn end(self) -> (Ticket, Done) {
+        let result = self.error.map_or(Ok(()), Err);
+        (self.ticket, Done { work: self.op.work, result })
+    }
+
+    /// The end of an operation whose time is up.
+    pub(super) fn timed_out(self, address: Address) -> (Ticket, Done) {
+        let what = format!("aoe:{address}: no answer in time");
+        (self.ticket, Done::failed(self.op.work, Error::new(ErrorKind::Timeout, what)))
+    }
+}
+
+/// Copies `data` into the buffers, from byte `at` of all of them on.
+fn fill(bufs: &mut [Buf], mut at: usize, mut data: &[u8]) {
+    for buf in bufs {
+        if at >= buf.len() {
+            at -= buf.len();
+            continue;
+        }
+        let part = (buf.len() - at).min(data.len());
+        buf[at..at + part].copy_from_slice(&data[..part]);
+        (at, data) = (0, &data[part..]);
+        if data.is_empty() {
+            return;
+        }
+    }
+    assert!(data.is_empty(), "a piece is within its operation");
+}
