@@ -2,6 +2,7 @@
 # guest has the kernel's own initiator.
 
 . "$guest/modules.sh"
+. "$guest/exercise.sh"
 mkdir /run/fs
 disk=/dev/etherd/e1.0
 
@@ -43,27 +44,4 @@ mount_fs() {
 check_fs() {
 	umount /run/fs
 	e2fsck -f -n "$disk" || fail "the file system is not in order"
-}
-
-# exercise LEAST [UNTIL], still_exercised: as in clients/lib.sh.
-exercise() {
-	workers=
-	for seed in 1 2 3 4; do
-		{
-			"$vm" exercise "/run/fs/file.$seed" "$seed" "$@" || {
-				: >enough
-				false
-			}
-		} &
-		workers="$workers $!"
-	done
-	for worker in $workers; do
-		wait "$worker" || fail "a file does not hold what was put there"
-	done
-}
-
-still_exercised() {
-	for seed in 1 2 3 4; do
-		cmp "model.$seed" "/run/fs/file.$seed" || fail "file.$seed has changed"
-	done
 }

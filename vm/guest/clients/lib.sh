@@ -2,6 +2,7 @@
 # block device of the array by the kernel's own client, and a file system on it.
 
 . "$guest/modules.sh"
+. "$guest/exercise.sh"
 mkdir /run/fs
 
 # The network of a guest of QEMU's: the host is 10.0.2.2.
@@ -60,29 +61,4 @@ check_fs() {
 	ext4) e2fsck -f -n /dev/nbd0 ;;
 	xfs) xfs_repair -n /dev/nbd0 ;;
 	esac || fail "the file system is not in order"
-}
-
-# exercise LEAST [UNTIL]: four files at once are used in every way, so many steps each at the least,
-# until there is this file. Who finds a fault makes it, too: nothing is to be waited for.
-exercise() {
-	workers=
-	for seed in 1 2 3 4; do
-		{
-			"$vm" exercise "/run/fs/file.$seed" "$seed" "$@" || {
-				: >enough
-				false
-			}
-		} &
-		workers="$workers $!"
-	done
-	for worker in $workers; do
-		wait "$worker" || fail "a file does not hold what was put there"
-	done
-}
-
-# What was exercised is on the disk.
-still_exercised() {
-	for seed in 1 2 3 4; do
-		cmp "model.$seed" "/run/fs/file.$seed" || fail "file.$seed has changed"
-	done
 }

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use crate::failure::{Failure, Result, ensure};
 use crate::kernel::Guest;
 use crate::parapet::Server;
+use crate::stories::clients::work_on;
 use crate::stories::{Stage, Story};
 
 pub(super) const STORIES: &[Story] = &[
@@ -35,10 +36,6 @@ pub(super) const STORIES: &[Story] = &[
 const MEMBER_BYTES: u64 = 96 << 20;
 const MEMBERS: [&str; 4] = ["m0", "m1", "m2", "m3"];
 const SPARE: &str = "spare";
-/// Of each file, before and after the events meanwhile.
-const STEPS: u64 = 30;
-/// Of the workers on the file system; as in `vm/guest/aoe/lib.sh`.
-const WORKERS: u64 = 4;
 
 /// A cable between a guest and the host; it goes with this value.
 struct Tap {
@@ -103,24 +100,6 @@ fn boot(stage: &Stage<'_>, tap: &Tap, (mtu, payload): (u32, u32)) -> Result<Gues
         ("vm", &vm.display().to_string()),
     ])?;
     stage.kernel.boot_with("aoe/meanwhile", &stage.parapet.folder, &[tap.word()])
-}
-
-/// How many steps the slowest worker has done.
-fn steps(stage: &Stage<'_>) -> u64 {
-    let done = |seed| {
-        let text = stage.text(&format!("progress.{seed}")).unwrap_or_default();
-        text.parse().unwrap_or(0)
-    };
-    (1..=WORKERS).map(done).min().unwrap_or(0)
-}
-
-/// Until each worker has done some more.
-fn work_on(stage: &Stage<'_>, guest: &mut Guest) -> Result {
-    let goal = steps(stage) + STEPS;
-    guest.until("work on the file system", |guest| {
-        guest.runs()?;
-        Ok(steps(stage) >= goal)
-    })
 }
 
 fn rebuilt(stage: &Stage<'_>, level: &str, sizes: (u32, u32)) -> Result {

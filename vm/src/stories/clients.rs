@@ -47,7 +47,7 @@ const MEMBERS: [&str; 4] = ["m0", "m1", "m2", "m3"];
 const SPARE: &str = "spare";
 /// Of each file, before and after the events meanwhile.
 const STEPS: u64 = 60;
-/// Of the workers on the file system; as in `vm/guest/clients/lib.sh`.
+/// Of the workers on the file system; as in `vm/guest/exercise.sh`.
 const WORKERS: u64 = 4;
 
 /// An array, and a guest's parameters.
@@ -116,7 +116,7 @@ fn steps(stage: &Stage<'_>) -> u64 {
 }
 
 /// Until each worker has done some more.
-fn work_on(stage: &Stage<'_>, guest: &mut Guest) -> Result {
+pub(super) fn work_on(stage: &Stage<'_>, guest: &mut Guest) -> Result {
     let goal = steps(stage) + STEPS;
     guest.until("work on the file system", |guest| {
         guest.runs()?;

@@ -64,7 +64,7 @@ async fn receive(link: &dyn Link, count: usize) -> Vec<Frame> {
         received.expect("the port is there");
         assert!(frames.len() > before, "ready, and no frame has come");
     }
-    assert_eq!(frames.len(), count, "frames that nobody sent: {frames:?}");
+    assert_eq!(frames.len(), count, "more frames than were sent: {frames:?}");
     frames
 }
 
@@ -108,7 +108,11 @@ async fn others_frames_and_long_ones_do_not_arrive(a: &dyn Link, b: &dyn Link, m
     ];
     send(a, frames).await;
     let received = receive(b, 1).await;
-    assert_eq!(received[0].head()[NUMBER_AT], 3, "the frame of another, or one that is too long");
+    assert_eq!(
+        received[0].head()[NUMBER_AT],
+        3,
+        "a frame for another port, or a frame above the MTU, arrived"
+    );
 }
 
 async fn bursts_arrive_in_order(a: &dyn Link, b: &dyn Link, mtu: usize) {

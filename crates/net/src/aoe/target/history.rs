@@ -37,6 +37,8 @@ pub(super) const MAX_CLIENTS: usize = 256;
 const LATELY: u64 = 8192;
 /// How many counts of an address are remembered, to tell clients apart.
 const MAX_COUNTS: usize = 64;
+/// How many frames pass between two comparisons of addresses.
+const COMPARE_EVERY: u64 = 16;
 /// So many counts of each of two addresses must interleave.
 const ENOUGH: usize = 4;
 /// Counts of one client from two addresses are not further apart.
@@ -115,9 +117,9 @@ impl History {
         if sender.counts.len() > MAX_COUNTS {
             sender.counts.pop_front();
         }
-        // Looking at all the others costs most, and once in a while is enough.
-        if self.frames.is_multiple_of(16) && self.senders.len() > 1 {
-            self.tell_clients_apart(client);
+        // One comparison in a while, however many addresses a flood invents.
+        if self.frames.is_multiple_of(COMPARE_EVERY) {
+            self.compare_with_another(client);
         }
     }
 
@@ -155,18 +157,20 @@ impl History {
         one == other || self.senders.get(&one).is_some_and(linked)
     }
 
-    /// Decides which other addresses belong to the client with this one.
-    fn tell_clients_apart(&mut self, client: Mac) {
-        let others: Vec<Mac> = self.senders.keys().copied().filter(|it| *it != client).collect();
-        for other in others {
-            let verdict = interleave(&self.senders[&client].counts, &self.senders[&other].counts);
-            let Some(is_one) = verdict else { continue };
-            for (one, another) in [(client, other), (other, client)] {
-                let Some(sender) = self.senders.get_mut(&one) else { continue };
-                sender.same.retain(|it| *it != another);
-                if is_one {
-                    sender.same.push(another);
-                }
+    /// Decides whether another address, each in its turn, belongs to the client with this one.
+    fn compare_with_another(&mut self, client: Mac) {
+        let turn = (self.frames / COMPARE_EVERY) as usize % self.senders.len();
+        let Some(&other) = self.senders.keys().nth(turn) else { return };
+        if other == client {
+            return;
+        }
+        let verdict = interleave(&self.senders[&client].counts, &self.senders[&other].counts);
+        let Some(is_one) = verdict else { return };
+        for (one, another) in [(client, other), (other, client)] {
+            let Some(sender) = self.senders.get_mut(&one) else { continue };
+            sender.same.retain(|it| *it != another);
+            if is_one {
+                sender.same.push(another);
             }
         }
     }
