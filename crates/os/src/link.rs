@@ -24,7 +24,7 @@ use std::task::{Context, Poll};
 use io::{Frame, Link, LinkState, Mac};
 
 use self::batch::{Inbox, Outbox};
-pub use self::open::{Filter, PortError, Role};
+pub use self::open::{Filter, PortError, Role, interfaces};
 use self::state::StateSource;
 use crate::reactor::source::{Direction, Watched};
 

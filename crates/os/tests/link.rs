@@ -20,7 +20,7 @@ fn pool() -> Pool {
 }
 
 fn all_requests() -> Filter {
-    Filter { role: Role::Target, shelves: Vec::new() }
+    Filter { role: Role::Target, shelves: Vec::new(), slot: None }
 }
 
 /// Moves the thread into a network namespace of its own.
@@ -62,6 +62,8 @@ fn interfaces() {
         let (left, right) = (open("left"), open("right"));
         for port in [&left, &right] {
             assert_eq!(up(&executor, port), LinkState { up: true, mtu });
+            let listed = os::link::interfaces().unwrap();
+            assert!(listed.iter().any(|(_, mac)| *mac == port.address()));
         }
         executor.block_on(contract::link(&left, &right));
         ip("link del left");
@@ -99,12 +101,13 @@ fn datagram_sockets() {
 }
 
 /// A frame of one byte after the header.
-fn frame(to: Mac, shelf: u16, answer: bool, number: u8) -> Frame {
+fn frame(to: Mac, (shelf, slot): (u16, u8), answer: bool, number: u8) -> Frame {
     let mut bytes = [0; 60];
     bytes[..6].copy_from_slice(&to.0);
     bytes[12..14].copy_from_slice(&[0x88, 0xa2]);
     bytes[14] = if answer { 0x18 } else { 0x10 };
     bytes[16..18].copy_from_slice(&shelf.to_be_bytes());
+    bytes[18] = slot;
     bytes[20] = number;
     Frame::new(&bytes)
 }
@@ -114,25 +117,25 @@ fn the_filter_lets_through_what_the_port_asks_for() {
     alone();
     cable(1500);
     let executor = Executor::new(Config::default()).unwrap();
-    let open = |name, role, shelves: &[u16]| {
-        let filter = Filter { role, shelves: shelves.to_vec() };
+    let open = |name, role, shelves: &[u16], slot| {
+        let filter = Filter { role, shelves: shelves.to_vec(), slot };
         Port::interface(name, &filter, pool(), &executor.spawner()).unwrap()
     };
-    let sender = open("left", Role::Target, &[]);
+    let sender = open("left", Role::Target, &[], None);
     let table = [
-        (open("right", Role::Target, &[]), &[1, 2, 3, 4][..]),
-        (open("right", Role::Target, &[7]), &[1, 4][..]),
-        (open("right", Role::Target, &[8, 7]), &[1, 2, 4][..]),
-        (open("right", Role::Initiator, &[]), &[5, 6][..]),
-        (open("right", Role::Initiator, &[8]), &[6][..]),
+        (open("right", Role::Target, &[], None), &[1, 2, 3, 4][..]),
+        (open("right", Role::Target, &[7], None), &[1, 4][..]),
+        (open("right", Role::Target, &[8, 7], None), &[1, 2, 4][..]),
+        (open("right", Role::Initiator, &[], None), &[5, 6, 7][..]),
+        (open("right", Role::Initiator, &[8], None), &[6, 7][..]),
+        (open("right", Role::Initiator, &[8], Some(3)), &[7][..]),
     ];
     let to = table[0].0.address();
-    let mut frames: VecDeque<Frame> =
-        [(7, false), (8, false), (9, false), (0xffff, false), (7, true), (8, true)]
-            .into_iter()
-            .zip(1..)
-            .map(|((shelf, answer), number)| frame(to, shelf, answer, number))
-            .collect();
+    let mut frames: VecDeque<Frame> = [(7, 0), (8, 0), (9, 0), (0xffff, 0), (7, 0), (8, 0), (8, 3)]
+        .into_iter()
+        .zip(1..)
+        .map(|(address, number)| frame(to, address, number > 4, number))
+        .collect();
     executor.block_on(poll_fn(|cx| sender.poll_send(cx, &mut frames))).unwrap();
     for (port, expected) in table {
         let mut received = Vec::new();
@@ -160,12 +163,12 @@ fn a_port_follows_its_interface() {
     ip("link set left down");
     assert!(!change(jumbo).up);
     // Frames to a port that is down are lost, and nothing fails.
-    let mut frames = VecDeque::from([frame(right.address(), 1, false, 1)]);
+    let mut frames = VecDeque::from([frame(right.address(), (1, 0), false, 1)]);
     executor.block_on(poll_fn(|cx| left.poll_send(cx, &mut frames))).unwrap();
     assert!(frames.is_empty());
     ip("link set left up");
     up(&executor, &left);
-    let mut frames = VecDeque::from([frame(left.address(), 1, false, 2)]);
+    let mut frames = VecDeque::from([frame(left.address(), (1, 0), false, 2)]);
     executor.block_on(poll_fn(|cx| right.poll_send(cx, &mut frames))).unwrap();
     let mut received = Vec::new();
     executor.block_on(poll_fn(|cx| left.poll_receive(cx, &mut received))).unwrap();

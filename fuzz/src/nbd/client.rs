@@ -33,7 +33,7 @@ impl Victim {
             Victim { tasks: TaskSet::new(), outcome: Rc::default(), ending: Rc::default() };
         let (outcome, end) = (Rc::clone(&victim.outcome), Rc::clone(&victim.ending));
         victim.tasks.spawn(async move {
-            match connect(Box::new(near), "disk", Pool::new(1 << 20)).await {
+            match connect(Box::new(near), "disk", None, Pool::new(1 << 20)).await {
                 Err(error) => drop(outcome.replace(Some(Err(error)))),
                 Ok((disk, link)) => {
                     outcome.replace(Some(Ok(disk)));

@@ -28,7 +28,7 @@ use io::{
 use self::pieces::Pieces;
 use super::wire::{Style, flags};
 
-pub use self::connect::{ConnectError, connect};
+pub use self::connect::{ClientTls, ConnectError, Securing, connect};
 pub use self::link::Link;
 
 /// Results of the handshake.

@@ -18,7 +18,7 @@ fn checked(export: Export, room: usize, read_only: bool) {
     let (disk, link) = (Rc::new(Cell::new(None)), Rc::new(Cell::new(None)));
     let (disk_place, link_place) = (Rc::clone(&disk), Rc::clone(&link));
     world.tasks.spawn(async move {
-        let (disk, link) = connect(Box::new(end), "disk", pool()).await.unwrap();
+        let (disk, link) = connect(Box::new(end), "disk", None, pool()).await.unwrap();
         disk_place.set(Some(disk));
         link_place.set(Some(link));
     });

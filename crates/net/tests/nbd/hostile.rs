@@ -29,7 +29,7 @@ impl Victim {
         let (place, ending) = (Rc::clone(&outcome), Rc::new(RefCell::new(None)));
         let end = Rc::clone(&ending);
         tasks.spawn(async move {
-            match connect(Box::new(near), "disk", Pool::new(1 << 20)).await {
+            match connect(Box::new(near), "disk", None, Pool::new(1 << 20)).await {
                 Err(error) => drop(place.replace(Some(Err(error)))),
                 Ok((disk, link)) => {
                     place.replace(Some(Ok(disk)));

@@ -260,7 +260,8 @@ fn a_remote_disk_is_a_disk() {
         let remote = Rc::new(RefCell::new(None));
         let place = Rc::clone(&remote);
         tasks.spawn(async move {
-            let (disk, link) = connect(Box::new(end), "disk", Pool::new(1 << 20)).await.unwrap();
+            let (disk, link) =
+                connect(Box::new(end), "disk", None, Pool::new(1 << 20)).await.unwrap();
             place.replace(Some(disk));
             link.await;
         });

@@ -46,6 +46,8 @@ pub struct Filter {
     pub role: Role,
     /// Of these shelves, and of broadcasts; of all shelves, if there is none.
     pub shelves: Vec<u16>,
+    /// Of this slot only; of all slots, if there is none.
+    pub slot: Option<u8>,
 }
 
 /// Why a port could not be opened.
@@ -240,6 +242,7 @@ fn set_tap(fd: &OwnedFd, name: &str) -> Result<()> {
 /// ```text
 ///      type = 88a2 ? ─no─▶ drop
 ///      response bit as wanted ? ─no─▶ drop
+///      slot as wanted ? ─no─▶ drop       (if one is wanted)
 ///      shelf = ffff ? ─yes─▶ accept      (once for each shelf)
 ///      drop
 /// ```
@@ -256,6 +259,9 @@ fn program(filter: &Filter) -> Vec<libc::sock_filter> {
         Role::Initiator => bits(RESPONSE, 1, 0),
     });
     program.push(drop);
+    if let Some(slot) = filter.slot {
+        program.extend([load(libc::BPF_B, 18), equal(slot.into(), 1, 0), drop]);
+    }
     if filter.shelves.is_empty() {
         program.push(accept);
         return program;
@@ -287,4 +293,39 @@ fn attach(fd: &OwnedFd, program: &[libc::sock_filter]) -> Result<()> {
         )
     };
     if outcome < 0 { Err(Error::last_os_error()) } else { Ok(()) }
+}
+
+/// The Ethernet interfaces of this network namespace, and their hardware addresses.
+///
+/// # Errors
+/// If the kernel does not list them.
+pub fn interfaces() -> Result<Vec<(String, Mac)>> {
+    let mut list = std::ptr::null_mut();
+    // SAFETY: the pointer is written; the list is freed below.
+    if unsafe { libc::getifaddrs(&raw mut list) } < 0 {
+        return Err(Error::last_os_error());
+    }
+    let mut found = Vec::new();
+    let mut next = list;
+    while !next.is_null() {
+        // SAFETY: an entry of the list, which is not freed yet.
+        let entry = unsafe { &*next };
+        let address = entry.ifa_addr.cast::<libc::sockaddr_ll>();
+        // SAFETY: an address that is not null begins with its family; one of this family is a
+        // `sockaddr_ll`.
+        let link = (!address.is_null()
+            && unsafe { (*entry.ifa_addr).sa_family } == libc::AF_PACKET as u16)
+            .then(|| unsafe { &*address });
+        if let Some(link) = link.filter(|link| link.sll_halen == 6)
+            && let Some(mac) = link.sll_addr.first_chunk()
+        {
+            // SAFETY: the name of an entry is a string that ends with zero.
+            let name = unsafe { std::ffi::CStr::from_ptr(entry.ifa_name) };
+            found.push((name.to_string_lossy().into_owned(), Mac(*mac)));
+        }
+        next = entry.ifa_next;
+    }
+    // SAFETY: the list came from `getifaddrs`, and nothing refers to it any more.
+    unsafe { libc::freeifaddrs(list) };
+    Ok(found)
 }

@@ -1,10 +1,12 @@
 //! The client's handshake.
 //!
-//! Asks for extended headers, else structured replies; then for `base:allocation`; then GO with
-//! block sizes. A server refuses options that it lacks, and the handshake continues. Never sends
+//! Asks for TLS, if the host provides it; for extended headers, else structured replies; then for
+//! `base:allocation`; then GO with block sizes. A server refuses options that it lacks, and the handshake continues. Never sends
 //! EXPORT_NAME: a server without GO is too old to be a member.
 
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use io::{Completions, Pool, Stream};
@@ -61,13 +63,26 @@ impl From<Malformed> for ConnectError {
     }
 }
 
-/// Negotiates the export `name` (empty: the default one) over `stream`. The host sets a deadline.
+/// TLS, as the host provides it.
+pub trait ClientTls {
+    /// Begins the TLS handshake on a connection whose server agreed to it, and returns the secured
+    /// stream. Fails if the server's certificate is not trusted.
+    fn secure(&self, stream: Box<dyn Stream>) -> Securing<'_>;
+}
+
+/// See [`ClientTls::secure`].
+pub type Securing<'a> = Pin<Box<dyn Future<Output = std::io::Result<Box<dyn Stream>>> + 'a>>;
+
+/// Negotiates the export `name` (empty: the default one) over `stream`, with TLS if it is given.
+/// The host sets a deadline.
 ///
 /// # Errors
-/// Why there is no connection; the stream is closed then.
+/// Why there is no connection; the stream is closed then. Never continues in plain text where TLS
+/// is given.
 pub async fn connect(
-    stream: Box<dyn Stream>,
+    mut stream: Box<dyn Stream>,
     name: &str,
+    tls: Option<&dyn ClientTls>,
     pool: Pool,
 ) -> Result<(RemoteDisk, Link), ConnectError> {
     let mut greeting = [0; 18];
@@ -83,6 +98,12 @@ pub async fn connect(
     let wanted = handshake::FIXED_NEWSTYLE | offered & handshake::NO_ZEROES;
     send(&*stream, &u32::from(wanted).to_be_bytes()).await?;
 
+    if let Some(tls) = tls {
+        match ask(&*stream, option::STARTTLS, &[], &mut |_, _| Ok(())).await? {
+            Ok(()) => stream = tls.secure(stream).await?,
+            Err(_) => return Err(ConnectError::Unfit("it offers no TLS")),
+        }
+    }
     let style = if agree(&*stream, option::EXTENDED_HEADERS).await? {
         Style::Extended
     } else if agree(&*stream, option::STRUCTURED_REPLY).await? {
