@@ -19,4 +19,5 @@
 pub mod aoe;
 pub mod bytewise;
 pub mod nbd;
+pub mod remote;
 mod transfer;
