@@ -262,6 +262,18 @@ ways! {
     /// A resync changes data that mismatches parity.
     ResyncChangesData: "ours",
 
+    // ---- ATA over Ethernet
+    /// A late copy of a write that was done is done again.
+    AoeLateExecuted: "28" by "aoe",
+    /// A write that overlaps an earlier one in flight does not wait for it.
+    AoeOverlapUnordered: "ours" by "aoe",
+    /// A copy of a request in flight is carried out beside it.
+    AoeCopyInFlightExecuted: "ours" by "aoe",
+    /// A write whose data was written before is answered and not done, whatever came in between.
+    AoeReackedWithoutHistory: "ours" by "aoe",
+    /// The initiator writes to sectors while copies of an earlier write may still arrive.
+    AoeRangeReused: "ours" by "aoe",
+
     // ---- reads, discards, deadlines
     /// A read of a missing member returns the buffer's old content.
     DegradedReadsNothing: "B5",

@@ -21,7 +21,14 @@ pub mod initiator;
 pub mod target;
 pub mod wire;
 
+use std::time::Duration;
+
 pub use discover::discover;
 pub use initiator::Initiator;
 pub use target::{Host, Lun, LunOptions, LunState, Target};
 pub use wire::Address;
+
+/// How long a frame may be in the wire, from the call that sends it to its arrival. Queues of ports
+/// and switches hold frames for milliseconds; older frames are lost. The initiator relies on this
+/// bound, and so does a restart of the target, which forgets its history.
+pub const FRAME_LIFETIME: Duration = Duration::from_secs(2);

@@ -1,13 +1,17 @@
 //! The limits of AoE, each at limit - 1, limit and limit + 1; docs/limits.md lists them.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
 use io::tasks::complete;
-use io::{Completion, Completions, Disk, Done, Limits, Link, Mac, MemWire, Op, Pool, TaskSet};
+use io::{
+    Clock, Completion, Completions, Cost, Disk, Done, Limits, Link, Mac, MemDisk, MemWire, Op,
+    Pool, TaskSet, Time, Timers,
+};
+use net::aoe::initiator::MAX_PATHS;
 use net::aoe::target::access::{Conflict, MAX_KEYS, MAX_MACS, Masks, Reservation};
 use net::aoe::target::{Event, Keeping, MAX_FLIGHTS};
 use net::aoe::wire::access::{Edit, Keyed, MaskFault};
@@ -15,7 +19,7 @@ use net::aoe::wire::ata::Ata;
 use net::aoe::wire::query::{Directive, MAX_CONFIG_BYTES, Query};
 use net::aoe::wire::smart::Health;
 use net::aoe::wire::{ATA_HEADER_BYTES, HEADER_BYTES, Header, VERSION, command};
-use net::aoe::{Address, Host, Lun, LunOptions, LunState, Target};
+use net::aoe::{Address, Host, Initiator, Lun, LunOptions, LunState, Target};
 
 const CLIENT: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const TARGET: Mac = Mac([2, 0, 0, 0, 0, 2]);
@@ -110,6 +114,69 @@ fn read(number: usize) -> Vec<u8> {
     frame
 }
 
+fn lun(disk: Rc<dyn Disk>) -> Rc<Lun> {
+    let options = LunOptions {
+        serial: String::new(),
+        model: String::new(),
+        firmware: String::new(),
+        ports: Vec::new(),
+        read_only: false,
+        volatile: false,
+        remote_control: false,
+    };
+    Rc::new(Lun::new(LUN, disk, options, LunState::default(), Pool::new(0)))
+}
+
+/// A clock that moves when everything waits.
+#[derive(Default)]
+struct Leaping {
+    now: Cell<u64>,
+    timers: Timers,
+}
+
+impl Clock for Leaping {
+    fn now(&self) -> Time {
+        Time(self.now.get())
+    }
+
+    fn sleep_until(&self, at: Time) -> Completion<()> {
+        self.timers.sleep_until(at)
+    }
+
+    fn unix_micros(&self) -> u64 {
+        0
+    }
+
+    fn charge(&self, _: Cost, _: u64) {}
+}
+
+#[test]
+fn paths() {
+    for count in [MAX_PATHS - 1, MAX_PATHS, MAX_PATHS + 1] {
+        let (wire, tasks, clock) = (MemWire::new(), TaskSet::new(), Rc::new(Leaping::default()));
+        let target = Target::new(Rc::new(Nobody), Pool::new(0));
+        tasks.spawn(target.run());
+        target.online(lun(Rc::new(MemDisk::new(1 << 20))));
+        for number in 0..count {
+            let serving = target.serve("eth0", wire.port(mac(number), 1500));
+            tasks.spawn(async move { serving.await.unwrap() });
+        }
+        let found = Rc::new(Cell::new(None));
+        let (into, port) = (Rc::clone(&found), wire.port(CLIENT, 1500) as Rc<dyn Link>);
+        let opening =
+            Initiator::open(LUN, vec![port], Rc::clone(&clock) as Rc<dyn Clock>, Pool::new(0));
+        tasks.spawn(async move { into.set(Some(opening.await.unwrap().paths())) });
+        while found.get().is_none() {
+            complete(tasks.run());
+            if let Some(next) = clock.timers.next() {
+                clock.now.set(next.0);
+                clock.timers.fire(next);
+            }
+        }
+        assert_eq!(found.get(), Some(count.min(MAX_PATHS)));
+    }
+}
+
 #[test]
 fn requests() {
     for (count, dropped) in [(MAX_FLIGHTS - 1, 0), (MAX_FLIGHTS, 0), (MAX_FLIGHTS + 1, 1)] {
@@ -120,18 +187,7 @@ fn requests() {
         let serving = target.serve("eth0", Rc::clone(&port) as Rc<dyn Link>);
         tasks.spawn(async move { serving.await.unwrap() });
         complete(tasks.run());
-        let options = LunOptions {
-            serial: String::new(),
-            model: String::new(),
-            firmware: String::new(),
-            ports: Vec::new(),
-            read_only: false,
-            volatile: false,
-            remote_control: false,
-        };
-        let served = Rc::clone(&disk) as Rc<dyn Disk>;
-        let lun = Lun::new(LUN, served, options, LunState::default(), Pool::new(0));
-        target.online(Rc::new(lun));
+        target.online(lun(Rc::clone(&disk) as Rc<dyn Disk>));
         for number in 0..count {
             port.deliver(&read(number));
         }

@@ -23,6 +23,9 @@ const AGAIN: Duration = Duration::from_millis(20);
 const IDENTIFY_TURNS: u32 = 20;
 const IDENTIFY_AGAIN: Duration = Duration::from_millis(100);
 
+/// The most answers that are kept: more are a flood.
+const MAX_FOUND: usize = 4096;
+
 /// A target that answered.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Found {
@@ -43,16 +46,18 @@ pub async fn discover(link: &dyn Link, clock: &dyn Clock, address: Address) -> R
     let mut found: Vec<Found> = Vec::new();
     let start = clock.now();
     for turn in 0..PATIENCE.as_millis() / AGAIN.as_millis() {
-        let mut frames = VecDeque::from([question(link, address)]);
+        let mut frames = VecDeque::from([question(link.address(), address)]);
         poll_fn(|cx| link.poll_send(cx, &mut frames)).await?;
         let until = start + AGAIN * (turn as u32 + 1);
         loop {
             let frames = receive_until(link, clock, until).await?;
-            if frames.is_empty() {
+            if frames.is_empty() || clock.now() >= until {
                 break;
             }
             for answer in frames.iter().filter_map(answer) {
-                if !found.iter().any(|it| (it.address, it.mac) == (answer.address, answer.mac)) {
+                if found.len() < MAX_FOUND
+                    && !found.iter().any(|it| (it.address, it.mac) == (answer.address, answer.mac))
+                {
                     found.push(answer);
                 }
             }
@@ -71,13 +76,10 @@ pub async fn identify(
     mac: Mac,
     address: Address,
 ) -> Result<Option<Identity>> {
-    let header = Header { destination: mac, command: command::ATA, ..header(link, address) };
-    let mut bytes = vec![0; ATA_HEADER_BYTES];
-    header.put(&mut bytes);
-    Ata::plain(opcode::IDENTIFY).put(&mut bytes[HEADER_BYTES..]);
+    let question = identify_question(link.address(), mac, address, TAG);
     let start = clock.now();
     for turn in 0..IDENTIFY_TURNS {
-        let mut frames = VecDeque::from([Frame::new(&bytes)]);
+        let mut frames = VecDeque::from([question.clone()]);
         poll_fn(|cx| link.poll_send(cx, &mut frames)).await?;
         let until = start + IDENTIFY_AGAIN * (turn + 1);
         for frame in receive_until(link, clock, until).await? {
@@ -107,10 +109,10 @@ async fn receive_until(link: &dyn Link, clock: &dyn Clock, until: Time) -> Resul
 }
 
 /// The header of a question to all.
-fn header(link: &dyn Link, address: Address) -> Header {
+fn header(source: Mac, address: Address) -> Header {
     Header {
         destination: Mac::BROADCAST,
-        source: link.address(),
+        source,
         version: VERSION,
         response: false,
         error: None,
@@ -120,14 +122,25 @@ fn header(link: &dyn Link, address: Address) -> Header {
     }
 }
 
-fn question(link: &dyn Link, address: Address) -> Frame {
+/// The question to all who serves this address.
+pub(super) fn question(source: Mac, address: Address) -> Frame {
     let mut bytes = vec![0; HEADER_BYTES];
-    header(link, address).put(&mut bytes);
+    header(source, address).put(&mut bytes);
     Query::request(Directive::Read, &[]).put(false, &mut bytes);
     Frame::new(&bytes)
 }
 
-fn answer(frame: &Frame) -> Option<Found> {
+/// The question to one port which device it serves.
+pub(super) fn identify_question(source: Mac, mac: Mac, address: Address, tag: u32) -> Frame {
+    let mut bytes = [0; ATA_HEADER_BYTES];
+    let header = Header { destination: mac, command: command::ATA, tag, ..header(source, address) };
+    header.put(&mut bytes);
+    Ata::plain(opcode::IDENTIFY).put(&mut bytes[HEADER_BYTES..]);
+    Frame::new(&bytes)
+}
+
+/// The port that answers [`question`], or announces a target.
+pub(super) fn answer(frame: &Frame) -> Option<Found> {
     let header = Header::parse(frame.head())?;
     if !header.response || header.error.is_some() || header.command != command::QUERY {
         return None;

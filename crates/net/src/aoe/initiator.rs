@@ -9,19 +9,31 @@
 //!
 //! A frame that is not answered is sent again, with a new tag and on another path if there is one;
 //! the answer to any of its tags ends it. Tags count, as those of Linux, so that a target can tell
-//! late copies. Frames are made when a path has room: an operation of any length costs its buffers
-//! and no more.
+//! late copies. Frames are made when a path has room, of the size that the path carries, and are
+//! divided if they are sent again on a path that carries less. An operation of any length costs its
+//! buffers and no more.
+//!
+//! Writes to the same sectors run in the order in which they came, and each waits until no copy of
+//! an earlier one can arrive ([`copies`]).
+//!
+//! Paths come and go (`tend`): targets are asked for again every ten seconds, and whenever a port
+//! comes up; a port that ends does not end the disk while another works.
 //!
 //! AoE has no FUA: a write with FUA is followed by a flush. What the target may have lost in a
-//! crash of its own is not this module's business: a disk over AoE is volatile until flushed.
+//! crash of its own is not this module's business: a disk over AoE is volatile until flushed, and
+//! [`Initiator::broke`] reports when the target may have been restarted.
 //!
 //! Invariant: an operation ends exactly once, with all its buffers. After its deadline it has
 //! failed with an unknown outcome, and its late answers are ignored.
 
+mod copies;
 mod operation;
 mod path;
+mod port;
+mod tend;
 #[cfg(test)]
 mod tests;
+mod transfer;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -32,25 +44,29 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use io::link::HEAD_BYTES;
 use io::{
-    Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Frame, Limits, Link, Op, Pool,
-    Signal, Time,
+    Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Limits, Link, Op, Pool, Signal,
+    Time,
 };
 
+use self::copies::Unsettled;
 use self::operation::{Operation, Piece};
 use self::path::Path;
+use self::port::Port;
+use self::tend::Tending;
 use super::discover::{discover, identify};
-use super::wire::ata::{Ata, error, opcode, status};
 use super::wire::identify::Identity;
-use super::wire::{self, Address, HEADER_BYTES, Header, SECTOR, VERSION, command, sectors_of};
+use super::wire::{Address, SECTOR, sectors_of};
 
 /// How long an operation without a deadline of its own may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The interval at which timeouts are looked for.
 const BEAT: Duration = Duration::from_millis(5);
-/// The tag's counter is its upper half without bit 31; the lower half makes neighbours differ.
-const COUNT_MASK: u32 = 0x7fff;
+/// How long every path is silent, with frames sent, before the target may have been restarted.
+pub const SILENCE: Duration = Duration::from_secs(1);
+/// The most paths to a target, one for each pair of ports. Answers of further ports are ignored, so
+/// that forged ones take no memory.
+pub const MAX_PATHS: usize = 64;
 
 /// Why a target cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -59,8 +75,17 @@ pub enum OpenError {
     Silent,
     /// The targets that answered are not the same device.
     Different(String, String),
-    /// A port is gone, or has no room for a sector.
+    /// Every port is gone, or has no room for a sector.
     Link(String),
+}
+
+/// A sign that the target may have been restarted, and have lost what it had not flushed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Break {
+    /// No path has answered for [`SILENCE`], with frames sent.
+    Silence,
+    /// The target has announced itself: it starts, or one of its ports does.
+    Announcement,
 }
 
 /// A disk over AoE. Clones are the same disk; [`Initiator::run`] must be driven.
@@ -70,17 +95,30 @@ pub struct Initiator(Rc<Shared>);
 struct Shared {
     address: Address,
     identity: Identity,
-    links: Vec<Rc<dyn Link>>,
+    ports: Vec<Port>,
     clock: Rc<dyn Clock>,
     pool: Pool,
     paths: RefCell<Vec<Path>>,
     /// The path that was used last.
     turn: Cell<usize>,
     work: RefCell<Work>,
-    outboxes: Vec<RefCell<VecDeque<Frame>>>,
+    tending: RefCell<Tending>,
     answers: Completions<Done>,
     submitted: Signal,
-    most_sectors: u64,
+    quiet: Quiet,
+}
+
+/// Whether the target answers.
+#[derive(Default)]
+struct Quiet {
+    /// When the target was heard last.
+    heard: Cell<Time>,
+    /// Since when frames have waited for an answer.
+    since: Cell<Option<Time>>,
+    is_reported: Cell<bool>,
+    breaks: Cell<u64>,
+    last: Cell<Option<Break>>,
+    broke: Signal,
 }
 
 #[derive(Default)]
@@ -93,19 +131,28 @@ struct Work {
     frames: BTreeMap<u64, InFlight>,
     /// Frames by the tags they were sent with.
     tags: BTreeMap<u32, u64>,
+    unsettled: Unsettled,
     next: u64,
-    tag: u32,
+    sent: u64,
 }
 
 /// A frame that is not answered.
 struct InFlight {
     operation: u64,
     piece: Piece,
-    /// The tags of all its copies; the last one is the newest.
-    tags: Vec<u32>,
-    /// Where its newest copy was sent, when, and when an answer is overdue; none while it waits to
-    /// be sent again.
-    sent: Option<(usize, Time, Time)>,
+    /// The copies that were sent and not answered; the last one is the newest.
+    copies: Vec<Copy>,
+    /// When the newest copy is overdue; none while the frame waits to be sent again.
+    overdue: Option<Time>,
+}
+
+/// One sending of a frame.
+struct Copy {
+    tag: u32,
+    path: usize,
+    sent: Time,
+    /// It counts as in flight on its path, not as lost.
+    counts: bool,
 }
 
 impl Initiator {
@@ -119,43 +166,46 @@ impl Initiator {
         clock: Rc<dyn Clock>,
         pool: Pool,
     ) -> Result<Initiator, OpenError> {
-        let gone = |error: std::io::Error| OpenError::Link(error.to_string());
-        let (mut paths, mut sectors) = (Vec::new(), u8::MAX);
+        let ports: Vec<Port> = links.into_iter().map(Port::new).collect();
+        let (mut paths, mut fault) = (Vec::new(), None);
         let mut identity: Option<Identity> = None;
-        for (index, link) in links.iter().enumerate() {
-            for found in discover(&**link, &*clock, address).await.map_err(gone)? {
-                let known = identify(&**link, &*clock, found.mac, address).await.map_err(gone)?;
-                let Some(known) = known else { continue };
+        for (index, port) in ports.iter().enumerate() {
+            let found = match find(port, &*clock, address).await {
+                Ok(found) => found,
+                Err(error) => {
+                    fault = Some(error.to_string());
+                    continue;
+                }
+            };
+            for (path, known) in found.into_iter().map(|(path, known)| (path(index), known)) {
                 if let Some(first) = &identity
-                    && (&first.serial, first.sectors) != (&known.serial, known.sectors)
+                    && !is_same(first, &known)
                 {
                     let name = |it: &Identity| format!("{} of {} sectors", it.serial, it.sectors);
                     return Err(OpenError::Different(name(first), name(&known)));
                 }
                 identity.get_or_insert(known);
-                let theirs = if found.query.sectors == 0 { 2 } else { found.query.sectors };
-                sectors = sectors.min(theirs).min(sectors_of(link.state().mtu));
-                paths.push(Path::new(index, found.mac, found.query.buffers));
+                paths.push(path);
             }
         }
-        let identity = identity.ok_or(OpenError::Silent)?;
-        if sectors == 0 {
+        let identity = identity.ok_or(fault.map_or(OpenError::Silent, OpenError::Link))?;
+        if paths.iter().all(|path| path.sectors() == 0) {
             return Err(OpenError::Link("its MTU has no room for a sector".into()));
         }
-        let outboxes = links.iter().map(|_| RefCell::default()).collect();
+        paths.truncate(MAX_PATHS);
         Ok(Initiator(Rc::new(Shared {
             address,
             identity,
-            links,
+            ports,
             clock,
             pool,
             paths: RefCell::new(paths),
             turn: Cell::new(0),
             work: RefCell::default(),
-            outboxes,
+            tending: RefCell::default(),
             answers: Completions::new(),
             submitted: Signal::new(),
-            most_sectors: 1 << sectors.ilog2(),
+            quiet: Quiet::default(),
         })))
     }
 
@@ -164,36 +214,81 @@ impl Initiator {
         &self.0.identity
     }
 
+    /// How many paths to it are known, working or not.
+    pub fn paths(&self) -> usize {
+        self.0.paths.borrow().len()
+    }
+
+    /// Completes at the next [`Break`] after this call.
+    pub fn broke(&self) -> impl Future<Output = Break> + use<> {
+        let shared = Rc::clone(&self.0);
+        let seen = shared.quiet.breaks.get();
+        async move {
+            loop {
+                let quiet = &shared.quiet;
+                match quiet.last.get() {
+                    Some(last) if quiet.breaks.get() != seen => return last,
+                    _ => quiet.broke.wait().await,
+                }
+            }
+        }
+    }
+
     /// Sends and receives; to be driven by the host for as long as the disk is used.
     ///
     /// # Errors
-    /// A port is gone.
+    /// Every port is gone. All operations have failed then.
     pub fn run(&self) -> impl Future<Output = IoResult<()>> + use<> {
         let shared = Rc::clone(&self.0);
         async move {
-            let receiving = (0..shared.links.len()).map(|link| Box::pin(receive(&shared, link)));
-            let mut receiving: Vec<_> = receiving.collect();
-            let sending = (0..shared.links.len()).map(|link| Box::pin(send(&shared, link)));
-            let mut sending: Vec<_> = sending.collect();
-            let mut beating = pin!(beat(&shared));
+            let ports = 0..shared.ports.len();
+            let mut running: Vec<_> =
+                ports.map(|port| Some(Box::pin(port::run(&shared, port)))).collect();
+            let mut beating = pin!(transfer::beat(&shared));
+            let mut tending = pin!(tend::tend(&shared));
             poll_fn(|cx| {
-                for each in &mut receiving {
-                    if let Poll::Ready(outcome) = each.as_mut().poll(cx) {
-                        return Poll::Ready(outcome);
-                    }
-                }
                 let _ = beating.as_mut().poll(cx);
-                // Last: what was made in this turn goes out in this turn.
-                for each in &mut sending {
-                    if let Poll::Ready(outcome) = each.as_mut().poll(cx) {
-                        return Poll::Ready(outcome);
+                let _ = tending.as_mut().poll(cx);
+                let mut gone = None;
+                for each in &mut running {
+                    let Some(port) = each else { continue };
+                    if let Poll::Ready(error) = port.as_mut().poll(cx) {
+                        (*each, gone) = (None, Some(error));
                     }
                 }
-                Poll::Pending
+                match gone {
+                    Some(error) if running.iter().all(Option::is_none) => {
+                        shared.fail_all();
+                        Poll::Ready(Err(error))
+                    }
+                    _ => Poll::Pending,
+                }
             })
             .await
         }
     }
+}
+
+/// The paths from this port, and the device at the end of each.
+async fn find(
+    port: &Port,
+    clock: &dyn Clock,
+    address: Address,
+) -> IoResult<Vec<(impl FnOnce(usize) -> Path + use<>, Identity)>> {
+    let mut paths = Vec::new();
+    for found in discover(&*port.link, clock, address).await? {
+        let known = identify(&*port.link, clock, found.mac, address).await?;
+        let ours = sectors_of(port.link.state().mtu);
+        let (buffers, theirs) = (found.query.buffers, found.query.sectors);
+        let path = move |index| Path::new(index, found.mac, buffers, theirs, ours);
+        paths.extend(known.map(|known| (path, known)));
+    }
+    Ok(paths)
+}
+
+/// True if both are the same device.
+fn is_same(one: &Identity, other: &Identity) -> bool {
+    (&one.serial, one.sectors) == (&other.serial, other.sectors)
 }
 
 impl Disk for Initiator {
@@ -202,15 +297,14 @@ impl Disk for Initiator {
         if let Some(why) = self.limits().check(&op) {
             return Completion::ready(Done::failed(op.work, Error::refused(why)));
         }
+        if shared.ports.iter().all(|port| port.gone.get()) {
+            let error = Error::new(ErrorKind::Gone, shared.gone());
+            return Completion::ready(Done::failed(op.work, error));
+        }
         let deadline = op.deadline.unwrap_or(shared.clock.now() + PATIENCE);
         let (ticket, completion) = shared.answers.start();
         match Operation::new(op, ticket, deadline) {
-            Ok(operation) => {
-                let mut work = shared.work.borrow_mut();
-                let number = work.number();
-                work.operations.insert(number, operation);
-                work.unsent.push_back(number);
-            }
+            Ok(operation) => shared.work.borrow_mut().take(operation),
             Err(done) => shared.answers.finish(ticket, done),
         }
         shared.submitted.raise();
@@ -230,232 +324,68 @@ impl Work {
         self.next
     }
 
+    /// Takes an operation in. A write waits for earlier ones to the same sectors.
+    fn take(&mut self, mut operation: Operation) {
+        let sectors = operation.written();
+        if !sectors.is_empty() {
+            let overlaps = |it: &Operation| {
+                let other = it.written();
+                other.start < sectors.end && sectors.start < other.end
+            };
+            let earlier = self.operations.iter().filter(|(_, it)| overlaps(it));
+            operation.begin_after(earlier.map(|(&number, _)| number).collect());
+        }
+        let number = self.number();
+        self.operations.insert(number, operation);
+        self.unsent.push_back(number);
+    }
+
+    /// A tag that was not used for 2³¹ frames: the counter is its upper half without bit 31, as
+    /// Linux has it; the lower half counts the rounds.
     fn next_tag(&mut self) -> u32 {
-        self.tag = (self.tag + 1) & COUNT_MASK;
-        self.tag << 16 | (self.next & 0xffff) as u32
+        self.sent += 1;
+        (self.sent as u32 & 0x7fff) << 16 | (self.sent >> 15) as u32 & 0xffff
     }
 }
 
 impl Shared {
-    /// Sends as much as the paths take.
-    fn pump(&self) {
-        loop {
-            let now = self.clock.now();
-            let Some(path) = self.free_path(now) else { return };
-            let mut work = self.work.borrow_mut();
-            let work = &mut *work;
-            let number = match work.again.pop_front() {
-                Some(number) if !work.frames.contains_key(&number) => continue,
-                Some(number) => number,
-                None => match self.make_frame(work) {
-                    Some(number) => number,
-                    None => return,
-                },
-            };
-            self.transmit(work, number, path, now);
-        }
+    fn gone(&self) -> String {
+        format!("aoe:{}: every port is gone", self.address)
     }
 
-    /// The next path after the last one that takes a frame; a suspect one only if no other does.
-    fn free_path(&self, now: Time) -> Option<usize> {
-        let paths = self.paths.borrow();
-        let after = |step| (self.turn.get() + step) % paths.len();
-        let order = || (1..=paths.len()).map(after);
-        let good = order().find(|&at| !paths[at].is_suspect() && paths[at].takes(now));
-        good.or_else(|| order().find(|&at| paths[at].takes(now)))
-    }
-
-    /// Makes the next frame of the first operation that has one.
-    fn make_frame(&self, work: &mut Work) -> Option<u64> {
-        loop {
-            let first = *work.unsent.front()?;
-            let Some(operation) = work.operations.get_mut(&first) else {
-                work.unsent.pop_front();
-                continue;
-            };
-            let Some(piece) = operation.next_piece(self.most_sectors) else {
-                work.unsent.pop_front();
-                continue;
-            };
-            let number = work.number();
-            let frame = InFlight { operation: first, piece, tags: Vec::new(), sent: None };
-            work.frames.insert(number, frame);
-            return Some(number);
-        }
-    }
-
-    fn transmit(&self, work: &mut Work, number: u64, path: usize, now: Time) {
-        let tag = work.next_tag();
-        let mut paths = self.paths.borrow_mut();
-        let overdue = now + paths[path].sent(now);
-        self.turn.set(path);
-        let (link, mac) = (paths[path].link, paths[path].mac);
-        let frame = work.frames.get_mut(&number).expect("it was looked up by the caller");
-        let operation = work.operations.get(&frame.operation).expect("it ends with its frames");
-        frame.tags.push(tag);
-        frame.sent = Some((path, now, overdue));
-        // A tag in use by a frame of a whole round before: that copy is given up.
-        if let Some(other) = work.tags.insert(tag, number)
-            && let Some(other) = work.frames.get_mut(&other)
-        {
-            other.tags.retain(|it| *it != tag);
-        }
-        let frame = &work.frames[&number];
-        let header = Header {
-            destination: mac,
-            source: self.links[link].address(),
-            version: VERSION,
-            response: false,
-            error: None,
-            address: self.address,
-            command: command::ATA,
-            tag,
-        };
-        let mut head = [0; HEAD_BYTES];
-        header.put(&mut head);
-        frame.piece.ata.put(&mut head[HEADER_BYTES..]);
-        let frame = match operation.payload(&frame.piece, &self.pool) {
-            Some(data) => Frame::with_body(head, data),
-            None => Frame::new(&head),
-        };
-        self.outboxes[link].borrow_mut().push_back(frame);
-    }
-
-    /// Takes a frame from the wire.
-    fn accept(&self, frame: &Frame) {
-        let Some(header) = Header::parse(frame.head()) else { return };
-        if !header.response || header.address != self.address || header.command != command::ATA {
-            return;
-        }
-        let now = self.clock.now();
+    /// Fails every operation: no port is left.
+    fn fail_all(&self) {
         let mut work = self.work.borrow_mut();
-        let work = &mut *work;
-        let Some(&number) = work.tags.get(&header.tag) else { return };
-        let Some(in_flight) = work.frames.get(&number) else { return };
-        let Some(ata) = frame.head().get(HEADER_BYTES..).and_then(Ata::parse) else { return };
-        let piece = &in_flight.piece;
-        let outcome = match header.error.map(wire::Error::of) {
-            // It may serve later: the frame is sent again until its deadline.
-            Some(Some(wire::Error::Unavailable)) => return,
-            Some(Some(wire::Error::Reserved)) => Err(ErrorKind::Fenced),
-            Some(_) => Err(ErrorKind::Refused),
-            None if ata.command & status::BAD != 0 => Err(piece.fault(ata.feature)),
-            None => Ok(()),
-        };
-        if piece.ata.is_read() && outcome.is_ok() && frame.body().len() < piece.bytes() {
-            return;
-        }
-        if let Some((path, sent, _)) = in_flight.sent {
-            // Of a frame that was sent twice nobody knows which copy was answered.
-            let round_trip = (in_flight.tags.len() == 1).then(|| now - sent);
-            self.paths.borrow_mut()[path].answered(round_trip);
-        }
-        let in_flight = self.forget(work, number);
-        let operation = work.operations.get_mut(&in_flight.operation);
-        let operation = operation.expect("it ends with its frames");
-        if outcome == Err(ErrorKind::Refused)
-            && ata.feature & error::ABORTED != 0
-            && in_flight.piece.ata.command == opcode::FLUSH_EXT
-        {
-            operation.flush_the_short_way();
-            work.unsent.push_back(in_flight.operation);
-            return;
-        }
-        operation.end_piece(&in_flight.piece, frame.body(), outcome, self.address);
-        self.finish_if_done(work, in_flight.operation);
-    }
-
-    /// Removes a frame, with all its tags.
-    fn forget(&self, work: &mut Work, number: u64) -> InFlight {
-        let in_flight = work.frames.remove(&number).expect("it was looked up by the caller");
-        for tag in &in_flight.tags {
-            if work.tags.get(tag) == Some(&number) {
-                work.tags.remove(tag);
-            }
-        }
-        in_flight
-    }
-
-    fn finish_if_done(&self, work: &mut Work, number: u64) {
-        let operation = work.operations.get_mut(&number).expect("the caller has it");
-        if !operation.is_done() {
-            return;
-        }
-        if operation.needs_flush() {
-            operation.flush();
-            work.unsent.push_back(number);
-            return;
-        }
-        let operation = work.operations.remove(&number).expect("just looked up");
-        let (ticket, done) = operation.end();
-        self.answers.finish(ticket, done);
-    }
-
-    /// Sends overdue frames again, and fails operations that are past their deadline.
-    fn look_at_the_clock(&self) {
-        let now = self.clock.now();
-        let mut work = self.work.borrow_mut();
-        let work = &mut *work;
-        for (&number, frame) in &mut work.frames {
-            if let Some((path, _, overdue)) = frame.sent
-                && overdue <= now
-            {
-                self.paths.borrow_mut()[path].timed_out();
-                frame.sent = None;
-                work.again.push_back(number);
-            }
-        }
-        let late = work.operations.iter().filter(|(_, it)| it.deadline() <= now);
-        let late: Vec<u64> = late.map(|(&number, _)| number).collect();
-        for number in late {
-            let frames = work.frames.iter().filter(|(_, frame)| frame.operation == number);
-            let frames: Vec<u64> = frames.map(|(&frame, _)| frame).collect();
-            for frame in frames {
-                if let Some((path, ..)) = self.forget(work, frame).sent {
-                    self.paths.borrow_mut()[path].given_up();
-                }
-            }
-            let operation = work.operations.remove(&number).expect("just listed");
-            let (ticket, done) = operation.timed_out(self.address);
+        let operations = std::mem::take(&mut *work).operations;
+        for operation in operations.into_values() {
+            let (ticket, done) = operation.give_up(ErrorKind::Gone, self.gone());
             self.answers.finish(ticket, done);
         }
     }
-}
 
-async fn receive(shared: &Shared, link: usize) -> IoResult<()> {
-    let mut frames = Vec::new();
-    loop {
-        poll_fn(|cx| shared.links[link].poll_receive(cx, &mut frames)).await?;
-        for frame in frames.drain(..) {
-            shared.accept(&frame);
-        }
-        shared.submitted.raise();
+    /// Takes note that the target has answered.
+    fn hear(&self, now: Time) {
+        self.quiet.heard.set(now);
+        self.quiet.is_reported.set(false);
     }
-}
 
-async fn send(shared: &Shared, link: usize) -> IoResult<()> {
-    loop {
-        shared.pump();
-        if shared.outboxes[link].borrow().is_empty() {
-            shared.submitted.wait().await;
-            continue;
-        }
-        poll_fn(|cx| {
-            let mut outbox = shared.outboxes[link].borrow_mut();
-            shared.links[link].poll_send(cx, &mut outbox)
-        })
-        .await?;
+    /// Reports a sign that the target may have been restarted.
+    fn report(&self, sign: Break) {
+        self.quiet.last.set(Some(sign));
+        self.quiet.breaks.set(self.quiet.breaks.get() + 1);
+        self.quiet.broke.raise();
     }
-}
 
-/// Looks for timeouts while there is work.
-async fn beat(shared: &Shared) {
-    loop {
-        while shared.work.borrow().operations.is_empty() {
-            shared.submitted.wait().await;
+    /// Reports silence, once, if frames have waited for long.
+    fn listen(&self, work: &Work, now: Time) {
+        let quiet = &self.quiet;
+        if work.frames.is_empty() {
+            return quiet.since.set(None);
         }
-        shared.clock.sleep_until(shared.clock.now() + BEAT).await;
-        shared.look_at_the_clock();
-        shared.submitted.raise();
+        let since = quiet.since.get().unwrap_or(now);
+        quiet.since.set(Some(since));
+        if now - since.max(quiet.heard.get()) >= SILENCE && !quiet.is_reported.replace(true) {
+            self.report(Break::Silence);
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! An operation of the disk, and the pieces of it that are frames.
 
+use std::ops::Range;
+
 use io::{
     Buf, Done, Error, ErrorKind, Extent, ExtentKind, Op, Pool, SharedBuf, Ticket, Time, Work,
 };
@@ -19,6 +21,8 @@ pub(super) struct Operation {
     /// The flush: not wanted, to come, or made.
     flush: Flush,
     error: Option<Error>,
+    /// Earlier writes to the same sectors that have not ended: it begins after them.
+    after: Vec<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -29,6 +33,15 @@ enum Flush {
     Made,
 }
 
+/// What [`Operation::next_piece`] found.
+pub(super) enum Next {
+    Piece(Piece),
+    /// Its sectors are not free yet.
+    Blocked,
+    /// Every frame is made.
+    Nothing,
+}
+
 /// The part of an operation that one frame carries.
 pub(super) struct Piece {
     pub(super) ata: Ata,
@@ -37,6 +50,24 @@ pub(super) struct Piece {
 }
 
 impl Piece {
+    /// Its sectors on the disk; none of a flush.
+    pub(super) fn sectors(&self) -> Range<u64> {
+        let first = self.ata.first_sector();
+        first..first + u64::from(self.ata.sectors)
+    }
+
+    /// Its parts of at most so many sectors (a power of two), which end at multiples of that.
+    fn parts(&self, most_sectors: u8) -> Vec<Piece> {
+        let (mut parts, Range { mut start, end }, mut at) = (Vec::new(), self.sectors(), self.at);
+        while start < end {
+            let sectors = to_boundary(start, most_sectors).min(end - start);
+            let ata = Ata::transfer(self.ata.is_write(), start, sectors as u8);
+            parts.push(Piece { ata, at });
+            (start, at) = (start + sectors, at + sectors * SECTOR as u64);
+        }
+        parts
+    }
+
     pub(super) fn bytes(&self) -> usize {
         usize::from(self.ata.sectors) * SECTOR
     }
@@ -52,6 +83,12 @@ impl Piece {
         }
         ErrorKind::Gone
     }
+}
+
+/// Sectors from `first` to the next multiple of a power of two.
+fn to_boundary(first: u64, most_sectors: u8) -> u64 {
+    let most_sectors = u64::from(most_sectors);
+    most_sectors - first % most_sectors
 }
 
 impl Operation {
@@ -80,33 +117,77 @@ impl Operation {
         if op.work.is_empty() && !matches!(op.work, Work::Flush) {
             return Err(Done::ok(op.work));
         }
-        Ok(Operation { op, ticket, deadline, next: 0, waiting: 0, flush, error: None })
+        Ok(Operation {
+            op,
+            ticket,
+            deadline,
+            next: 0,
+            waiting: 0,
+            flush,
+            error: None,
+            after: Vec::new(),
+        })
     }
 
     pub(super) fn deadline(&self) -> Time {
         self.deadline
     }
 
+    /// The sectors that it writes; none of a read or a flush.
+    pub(super) fn written(&self) -> Range<u64> {
+        let len = if self.op.work.is_write() { self.op.work.len() } else { 0 };
+        self.op.offset / SECTOR as u64..(self.op.offset + len) / SECTOR as u64
+    }
+
+    /// Lets it begin after these operations have ended.
+    pub(super) fn begin_after(&mut self, earlier: Vec<u64>) {
+        self.after = earlier;
+    }
+
+    /// True if an operation that it waits for has not ended.
+    pub(super) fn must_wait(&mut self, in_flight: impl Fn(u64) -> bool) -> bool {
+        self.after.retain(|&earlier| in_flight(earlier));
+        !self.after.is_empty()
+    }
+
     /// The next frame's part, of at most so many sectors (a power of two). Pieces end at multiples
-    /// of that, so that blocks are not split.
-    pub(super) fn next_piece(&mut self, most_sectors: u64) -> Option<Piece> {
+    /// of that, so that blocks are not split. None if no frame is left, or if `is_blocked` says so of
+    /// the sectors that the piece would write.
+    pub(super) fn next_piece(
+        &mut self,
+        most_sectors: u8,
+        is_blocked: impl Fn(&Range<u64>) -> bool,
+    ) -> Next {
         let left = self.op.work.len() - self.next;
         if left > 0 && self.error.is_none() {
             let first = (self.op.offset + self.next) / SECTOR as u64;
-            let to_boundary = most_sectors - first % most_sectors;
-            let sectors = to_boundary.min(left / SECTOR as u64);
+            let sectors = to_boundary(first, most_sectors).min(left / SECTOR as u64);
             let write = self.op.work.is_write();
+            if write && is_blocked(&(first..first + sectors)) {
+                return Next::Blocked;
+            }
             let piece = Piece { ata: Ata::transfer(write, first, sectors as u8), at: self.next };
             self.next += sectors * SECTOR as u64;
             self.waiting += 1;
-            return Some(piece);
+            return Next::Piece(piece);
         }
         if let Flush::Now(command) = self.flush {
             self.flush = Flush::Made;
             self.waiting += 1;
-            return Some(Piece { ata: Ata { sectors: 0, ..Ata::plain(command) }, at: self.next });
+            return Next::Piece(Piece {
+                ata: Ata { sectors: 0, ..Ata::plain(command) },
+                at: self.next,
+            });
         }
-        None
+        Next::Nothing
+    }
+
+    /// Divides a piece for a path that carries at most so many sectors.
+    pub(super) fn divide(&mut self, piece: &Piece, most_sectors: u8) -> Vec<Piece> {
+        let parts = piece.parts(most_sectors);
+        assert!(self.waiting > 0 && !parts.is_empty(), "a piece that waits is divided");
+        self.waiting += parts.len() as u32 - 1;
+        parts
     }
 
     /// The data of a piece that writes.
@@ -197,10 +278,9 @@ impl Operation {
         (self.ticket, Done { work: self.op.work, result })
     }
 
-    /// The end of an operation whose time is up.
-    pub(super) fn timed_out(self, address: Address) -> (Ticket, Done) {
-        let what = format!("aoe:{address}: no answer in time");
-        (self.ticket, Done::failed(self.op.work, Error::new(ErrorKind::Timeout, what)))
+    /// The end of an operation whose pieces are given up, for this reason.
+    pub(super) fn give_up(self, kind: ErrorKind, why: String) -> (Ticket, Done) {
+        (self.ticket, Done::failed(self.op.work, Error::new(kind, why)))
     }
 }
 

@@ -1,12 +1,16 @@
 //! The initiator beside the target, on good wires and on bad ones.
 
+mod paths;
+
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use io::{Buf, Cost, LinkState, Mac, MemDisk, MemLink, MemWire, TaskSet, Timers, Work as IoWork};
+use io::{
+    Buf, Cost, Frame, LinkState, Mac, MemDisk, MemLink, MemWire, TaskSet, Timers, Work as IoWork,
+};
 use io::{contract, tasks::complete};
 
 use super::super::target::{Event, Keeping};
@@ -62,6 +66,9 @@ struct BadLink {
     badness: (u64, u64, u64),
     late: RefCell<Vec<(Time, Frame)>>,
     cut: Cell<bool>,
+    /// Longer frames are lost, without a word.
+    hole: Cell<usize>,
+    gone: Cell<bool>,
 }
 
 impl BadLink {
@@ -97,6 +104,9 @@ impl Link for BadLink {
     }
 
     fn poll_receive(&self, cx: &mut Context<'_>, into: &mut Vec<Frame>) -> Poll<IoResult<()>> {
+        if self.gone.get() {
+            return Poll::Ready(Err(std::io::ErrorKind::NotFound.into()));
+        }
         self.port.poll_receive(cx, into)
     }
 
@@ -106,7 +116,7 @@ impl Link for BadLink {
         for frame in frames.drain(..) {
             let copies = 1 + u64::from(self.numbers.below(100) < repeated);
             for _ in 0..copies {
-                if self.numbers.below(100) < lost {
+                if self.numbers.below(100) < lost || frame.bytes() > self.hole.get() {
                     continue;
                 }
                 let micros = match self.numbers.below(100) < late {
@@ -159,8 +169,16 @@ impl Stand {
             for end in [1, 2] {
                 let port = wire.port(Mac([2, 0, 0, 0, number, end]), mtu);
                 let (clock, numbers) = (Rc::clone(&clock), Rc::clone(&numbers));
-                let (late, cut) = (RefCell::default(), Cell::new(false));
-                links.push(Rc::new(BadLink { port, clock, numbers, badness, late, cut }));
+                links.push(Rc::new(BadLink {
+                    port,
+                    clock,
+                    numbers,
+                    badness,
+                    late: RefCell::default(),
+                    cut: Cell::new(false),
+                    hole: Cell::new(usize::MAX),
+                    gone: Cell::new(false),
+                }));
             }
             let link = Rc::clone(&links[links.len() - 1]) as Rc<dyn Link>;
             let serving = target.serve(format!("eth{number}"), link);
