@@ -46,6 +46,8 @@ const TOOLS: &[Tool] = &[
     tool(Tests, Program("qemu-img"), "qemu-utils", "an NBD client: block status, comparison"),
     tool(Tests, Program("fio"), "fio", "an NBD client: load with verification"),
     tool(Tests, Program("aoeping"), "aoetools", "an AoE client: IDENTIFY, SMART"),
+    tool(Tests, Program("vblade"), "vblade", "an AoE target: members on another machine"),
+    tool(Tests, Program("qemu-nbd"), "qemu-utils", "an NBD server: members on another machine"),
     tool(Tests, Program("ip"), "iproute2", "interfaces and cables between them"),
     tool(Tests, Program("mkfs.ext4"), "e2fsprogs", "a file system that `create` must detect"),
     tool(Tests, Program("mkfs.vfat"), "dosfstools", "a file system that `create` must detect"),

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::page::Page;
 
 mod consistency;
+mod discovery;
 mod examined;
 mod job;
 mod journal;
@@ -23,6 +24,7 @@ mod recovered;
 mod text;
 
 pub(crate) use consistency::{Consistency, of_new};
+pub(crate) use discovery::{AoePath, AoeTarget, Discovery};
 pub(crate) use examined::{
     Examined, ExaminedDisk, LogView, PrivateView, SignatureView, SuperblockView,
 };

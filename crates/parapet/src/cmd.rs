@@ -3,13 +3,17 @@
 //! Verbs for a running array send requests to its server. `create`, `examine`, `assemble` and
 //! `destroy` work on members; `serve` and `quickstart` are servers.
 
+use std::path::Path;
+
 use clap::Subcommand;
 
 use crate::api::Array;
 use crate::failure::{Exit, Result};
+use crate::remote::{self, is_remote};
 use crate::terminal::Terminal;
 
 mod add;
+mod aoe;
 mod assemble;
 mod clear;
 mod completions;
@@ -61,6 +65,7 @@ pub(crate) enum Verb {
     Speed(speed::Args),
     Wait(wait::Args),
     Health(health::Args),
+    Aoe(aoe::Args),
     Stop(stop::Args),
     Destroy(destroy::Args),
     Undestroy(undestroy::Args),
@@ -101,6 +106,7 @@ impl Verb {
             Verb::Speed(args) => speed::run(&args, terminal),
             Verb::Wait(args) => wait::run(&args, terminal),
             Verb::Health(args) => health::run(&args, terminal),
+            Verb::Aoe(args) => aoe::run(&args, terminal),
             Verb::Stop(args) => stop::run(&args, terminal),
             Verb::Destroy(args) => destroy::run(args, terminal),
             Verb::Undestroy(args) => undestroy::run(args, terminal),
@@ -113,6 +119,9 @@ impl Verb {
 
 /// Resolves a member to its name in the array's server, or else to a path.
 pub(crate) fn member_of(text: &str, array: &Array) -> String {
+    if is_remote(Path::new(text)) {
+        return remote::normal(text);
+    }
     let whole = std::path::absolute(text).map(|path| path.display().to_string());
     let known = |name: &str| array.members().any(|member| member.name == name);
     match whole {
@@ -125,11 +134,14 @@ pub(crate) fn member_of(text: &str, array: &Array) -> String {
 
 /// Makes an existing path absolute, for a server in another folder; returns any other text as is.
 pub(crate) fn absolute(text: &str) -> String {
-    if std::path::Path::new(text).exists() { whole(text) } else { text.into() }
+    if is_remote(Path::new(text)) || Path::new(text).exists() { whole(text) } else { text.into() }
 }
 
 /// Makes a path absolute, whether it exists or not. The same name in the server's folder could be
-/// another file.
+/// another file. The address of a disk on another machine gets its full form.
 pub(crate) fn whole(text: &str) -> String {
+    if is_remote(Path::new(text)) {
+        return remote::normal(text);
+    }
     std::path::absolute(text).map_or_else(|_| text.into(), |path| path.display().to_string())
 }

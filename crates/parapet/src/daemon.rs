@@ -44,6 +44,7 @@ mod hand;
 mod job_rate;
 mod listen;
 mod log;
+mod network;
 mod orders;
 mod served;
 mod view;
@@ -198,6 +199,21 @@ impl Daemon {
         array
     }
 
+    /// Refuses disks on other machines in a server of several threads: their connections belong to
+    /// the first thread.
+    ///
+    /// # Errors
+    /// Names the disk.
+    pub(crate) fn check_remote<'a>(
+        &self,
+        disks: impl IntoIterator<Item = &'a Opened>,
+    ) -> Result<()> {
+        let mut remote = disks.into_iter().filter(|disk| disk.remote.is_some());
+        let Some(disk) = remote.next().filter(|_| self.crew.threads() > 1) else { return Ok(()) };
+        let message = format!("{}: a network member works with one thread only", disk.name());
+        Err(Failure::new(Id::WrongState, message, "leave out --threads"))
+    }
+
     /// Announces a joining disk to the other threads before it joins.
     async fn introduce(
         &self,
@@ -225,6 +241,9 @@ impl Daemon {
         self.spawner.spawn_local(async move { listener.log_events(daemon, &*clock).await });
         let (clock, watcher) = (self.spawner.clock(), Rc::clone(&served));
         self.spawner.spawn_local(async move { watcher.watch_members(&*clock).await });
+        let (daemon, watcher) = (Rc::downgrade(self), Rc::clone(&served));
+        let clock = self.spawner.clock();
+        self.spawner.spawn_local(async move { watcher.watch_connections(daemon, &*clock).await });
         served
     }
 

@@ -92,7 +92,7 @@ impl Demo<'_> {
         let socket = Socket::connect(self.socket, self.on).await;
         let socket = socket.map_err(|error| broken(error.to_string()))?;
         let pool = Pool::new(32 << 20);
-        let connecting = net::nbd::client::connect(Box::new(socket), "", pool);
+        let connecting = net::nbd::client::connect(Box::new(socket), "", None, pool);
         let (disk, link) = connecting.await.map_err(|error| broken(error.to_string()))?;
         self.on.spawn_local(async move {
             let ending = link.await;

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use array::Array;
 use io::{Clock, Disk, Done, Op, Part};
@@ -20,6 +20,7 @@ use os::{FileDisk, OpenError, Options, Spawner};
 use crate::daemon::first;
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::places;
+use crate::remote::{self, Remote, is_remote};
 
 /// How long a killed process may take to release a disk, and the interval of the checks.
 const LETTING_GO: Duration = Duration::from_secs(2);
@@ -34,9 +35,11 @@ pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     /// The disk.
     pub(crate) disk: Rc<dyn Disk>,
-    /// The file or device behind it; none for an array that is a member of another, or a partition
-    /// inside an image.
+    /// The file or device behind it; none for a disk on another machine, an array that is a member
+    /// of another, or a partition inside an image.
     pub(crate) file: Option<Rc<FileDisk>>,
+    /// The connections to a disk on another machine.
+    pub(crate) remote: Option<Remote>,
     /// The serial number of the device.
     pub(crate) serial: Option<String>,
     /// Clock for timeouts.
@@ -52,7 +55,8 @@ impl Opened {
             tracing::warn!(path, "lies on {name}: {why}");
         }
         let (path, serial) = (path.to_owned(), serial(path));
-        Opened { path, disk: Rc::clone(&file) as _, file: Some(file), serial, clock: on.clock() }
+        let (disk, clock) = (Rc::clone(&file) as _, on.clock());
+        Opened { path, disk, file: Some(file), remote: None, serial, clock }
     }
 
     /// Returns a partition inside it as a disk, named as Linux names partitions.
@@ -60,14 +64,15 @@ impl Opened {
         let disk = Part::new(Rc::clone(&self.disk), partition.range.clone())?;
         let path = PathBuf::from(format!("{}:p{}", self.path.display(), partition.number));
         let (serial, clock) = (self.serial.clone(), Rc::clone(&self.clock));
-        Some(Opened { path, disk: Rc::new(disk), file: None, serial, clock })
+        Some(Opened { path, disk: Rc::new(disk), file: None, remote: None, serial, clock })
     }
 
     /// Wraps an array that is to be a member of another.
     pub(crate) fn array(array: &Array, on: &Spawner) -> Opened {
         let path = PathBuf::from(format!("{ARRAY}{}", array.name()));
         let clock = on.clock();
-        Opened { path, disk: Rc::new(array.clone()), file: None, serial: None, clock }
+        let disk = Rc::new(array.clone());
+        Opened { path, disk, file: None, remote: None, serial: None, clock }
     }
 
     /// Runs an operation, with a timeout.
@@ -97,10 +102,11 @@ impl Opened {
 }
 
 /// Returns the path by which an array names a member in reports and in the log: absolute, since
-/// their readers work in other folders. `array:NAME` is no path and stays.
+/// their readers work in other folders. `array:NAME` is no path and stays; so does the address of a
+/// disk on another machine.
 pub(crate) fn member_path(path: &Path) -> PathBuf {
     match array_name(path) {
-        "" => places::absolute(path),
+        "" if !is_remote(path) => places::absolute(path),
         _ => path.to_owned(),
     }
 }
@@ -114,49 +120,79 @@ pub(crate) fn array_name(path: &Path) -> &str {
 ///
 /// # Errors
 /// If one cannot be opened, or two are the same.
-pub(crate) fn open(paths: &[PathBuf], read_only: bool, on: &Spawner) -> Result<Vec<Opened>> {
+pub(crate) async fn open(paths: &[PathBuf], read_only: bool, on: &Spawner) -> Result<Vec<Opened>> {
     refuse_same(paths)?;
     let options = Options { read_only, ..Options::default() };
-    paths.iter().map(|path| Ok(open_retrying(path, &options, on)?)).collect()
+    let mut opened = Vec::new();
+    for path in paths {
+        opened.push(open_retrying(path, &options, on).await?);
+    }
+    Ok(opened)
+}
+
+/// Why a disk could not be opened.
+pub(crate) struct Obstacle {
+    failure: Failure,
+    /// A Parapet server uses the disk, or a process that this one may not inspect.
+    pub(crate) is_served: bool,
+}
+
+impl From<Obstacle> for Failure {
+    fn from(obstacle: Obstacle) -> Failure {
+        obstacle.failure
+    }
+}
+
+impl From<OpenError> for Obstacle {
+    fn from(error: OpenError) -> Obstacle {
+        let is_served = match error.kind() {
+            OpenErrorKind::Busy(holders) => {
+                holders.is_empty() || holders.iter().any(|holder| holder.who.contains("(parapet"))
+            }
+            _ => false,
+        };
+        Obstacle { failure: error.into(), is_served }
+    }
 }
 
 /// Opens a disk, with retries: the kernel takes a moment to release the disk of a killed process.
-/// Blocks.
 ///
 /// # Errors
 /// The obstacle.
-pub(crate) fn open_retrying(
+pub(crate) async fn open_retrying(
     path: &Path,
     options: &Options,
     on: &Spawner,
-) -> std::result::Result<Opened, OpenError> {
-    let deadline = Instant::now() + LETTING_GO;
+) -> std::result::Result<Opened, Obstacle> {
+    if is_remote(path) {
+        let opened = remote::open(path, options.read_only, on).await;
+        return opened.map_err(|failure| Obstacle { failure, is_served: false });
+    }
+    let clock = on.clock();
+    let deadline = clock.now() + LETTING_GO;
     loop {
         let error = match FileDisk::open(path, options, on) {
             Ok(file) => return Ok(Opened::file(path, file, on)),
             Err(error) => error,
         };
-        let OpenErrorKind::Busy(holders) = error.kind() else { return Err(error) };
+        let OpenErrorKind::Busy(holders) = error.kind() else { return Err(error.into()) };
         let pid = |holder: &Holder| holder.who.split(' ').nth(1)?.parse::<u32>().ok();
         let is_left_over = |holder: &Holder| pid(holder).is_some_and(|pid| !places::is_alive(pid));
-        if !holders.iter().all(is_left_over) || Instant::now() >= deadline {
-            return Err(error);
+        if !holders.iter().all(is_left_over) || clock.now() >= deadline {
+            return Err(error.into());
         }
-        std::thread::sleep(BLINK);
+        clock.sleep_until(clock.now() + BLINK).await;
     }
-}
-
-/// Returns true if a Parapet server uses the disk, or a process that this one may not inspect.
-pub(crate) fn is_held_by_a_server(error: &OpenError) -> bool {
-    let OpenErrorKind::Busy(holders) = error.kind() else { return false };
-    holders.is_empty() || holders.iter().any(|holder| holder.who.contains("(parapet"))
 }
 
 /// Opens one disk.
 ///
 /// # Errors
 /// The obstacle.
-pub(crate) fn open_one(path: &Path, options: &Options, on: &Spawner) -> Result<Opened> {
+pub(crate) async fn open_one(path: &Path, options: &Options, on: &Spawner) -> Result<Opened> {
+    if is_remote(path) {
+        return remote::open(path, options.read_only, on).await;
+    }
     let file = FileDisk::open(path, options, on)?;
     Ok(Opened::file(path, file, on))
 }
@@ -167,9 +203,10 @@ pub(crate) fn open_one(path: &Path, options: &Options, on: &Spawner) -> Result<O
 /// # Errors
 /// Names both.
 pub(crate) fn refuse_same(paths: &[PathBuf]) -> Result<()> {
+    remote::refuse_same(paths)?;
     let mut known: Vec<(Place, &Path)> = Vec::new();
     let mut missing = Vec::new();
-    for path in paths {
+    for path in paths.iter().filter(|path| !is_remote(path)) {
         let Some(place) = Place::of(path, MOST_LOOPS) else {
             // A file to be created.
             let path = places::absolute(path);
@@ -265,11 +302,19 @@ pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     Some(if device { (stat.rdev(), 0) } else { (stat.dev(), stat.ino()) })
 }
 
-/// Lists files and block devices in this folder, each once, by name.
+/// Lists files and block devices in this folder, each once, by name; or the AoE targets that answer
+/// on interfaces (`aoe:eth1,eth2`).
 ///
 /// # Errors
-/// If the folder cannot be read.
-pub(crate) fn scan(folder: &Path) -> Result<Vec<PathBuf>> {
+/// If the folder cannot be read, or an interface cannot be used.
+pub(crate) async fn scan(folder: &Path, on: &Spawner) -> Result<Vec<PathBuf>> {
+    if is_remote(folder) {
+        return remote::scan(folder, on).await;
+    }
+    scan_folder(folder)
+}
+
+fn scan_folder(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).map_err(|error| of_path(folder, &error))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();
@@ -354,14 +399,14 @@ mod tests {
         let refusal = refuse_same(&[one.clone(), two.clone(), other.clone()]).unwrap_err();
         assert_eq!(refusal.id, Id::Same);
         assert!(refuse_same(&[one.clone(), two.clone()]).is_ok());
-        assert_eq!(scan(&folder).unwrap(), [one.clone(), two.clone()]);
+        assert_eq!(scan_folder(&folder).unwrap(), [one.clone(), two.clone()]);
         assert_eq!(serial(&one), None);
         assert!(
             stable_identity(&one).is_some() && stable_identity(&one) == stable_identity(&other)
         );
         assert_ne!(stable_identity(&one), stable_identity(&two));
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(scan(&folder).unwrap_err().id, Id::Missing);
+        assert_eq!(scan_folder(&folder).unwrap_err().id, Id::Missing);
     }
 
     #[test]

@@ -295,6 +295,7 @@ pub(crate) async fn start(
     daemon: &Daemon,
 ) -> Result<Served> {
     check_threads(&assembly, daemon.threads())?;
+    daemon.check_remote(disks.iter().copied())?;
     let mut known = BTreeMap::new();
     // The journal device is not a member: `fail`, `remove` and `replace` do not apply to it.
     for joined in assembly.members.iter().filter(|joined| joined.id != MemberId::JOURNAL) {
@@ -341,5 +342,6 @@ pub(crate) async fn know(opened: &Opened) -> Known {
         disk: Rc::clone(&opened.disk),
         identity: opened.file.as_ref().map(|file| file.identity()),
         file: opened.file.clone(),
+        remote: opened.remote.clone(),
     }
 }

@@ -28,6 +28,7 @@ mod overlay;
 mod page;
 mod places;
 mod probe;
+mod remote;
 mod size;
 mod terminal;
 mod tls;

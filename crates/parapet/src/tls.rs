@@ -1,8 +1,9 @@
 //! TLS for NBD connections: certificates from files, and a stream within a stream.
 //!
-//! Owns the server's side of TLS 1.2 and 1.3 (rustls over `ring`). With a CA, clients must present
-//! a certificate that it signed. Reports the subject of a client's certificate, but never decides
-//! about access.
+//! Owns both sides of TLS 1.2 and 1.3 (rustls over `ring`). With a CA, clients must present a
+//! certificate that it signed. Reports the subject of a client's certificate, but never decides
+//! about access. As a client, it trusts only servers whose certificate the given CA signed for their
+//! host name.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -14,10 +15,13 @@ use std::task::{Context, Poll, ready};
 
 use io::Stream;
 use net::nbd::Tls;
+use net::nbd::client::{ClientTls, Securing};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig, ServerConnection};
+use rustls::{
+    ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
+};
 
 use crate::failure::{Failure, Id};
 
@@ -64,10 +68,7 @@ impl Identity {
         let builder = match &files.authority {
             None => builder.with_no_client_auth(),
             Some(path) => {
-                let mut roots = RootCertStore::empty();
-                for certificate in self::certificates(path).map_err(|why| bad(path, why))? {
-                    roots.add(certificate).map_err(|error| bad(path, error.to_string()))?;
-                }
+                let roots = authorities(path).map_err(|why| bad(path, why))?;
                 let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
                     .build()
                     .map_err(|error| bad(path, error.to_string()))?;
@@ -88,18 +89,76 @@ fn certificates(path: &Path) -> std::result::Result<Vec<CertificateDer<'static>>
     if all.is_empty() { Err("no certificate in it".into()) } else { Ok(all) }
 }
 
+fn authorities(path: &Path) -> std::result::Result<RootCertStore, String> {
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates(path)? {
+        roots.add(certificate).map_err(|error| error.to_string())?;
+    }
+    Ok(roots)
+}
+
+/// A client's TLS configuration for one server.
+pub(crate) struct ClientIdentity {
+    config: Arc<ClientConfig>,
+    server: ServerName<'static>,
+}
+
+impl ClientIdentity {
+    /// Reads the files of a folder, as the NBD URI specification names them: `ca-cert.pem`, and
+    /// optionally `client-cert.pem` with `client-key.pem`. `host` is the name that the server's
+    /// certificate must have.
+    ///
+    /// # Errors
+    /// Names the file and its problem.
+    pub(crate) fn load(folder: &Path, host: &str) -> crate::failure::Result<ClientIdentity> {
+        let bad = |path: &Path, why: String| {
+            let message = format!("{}: {why}", path.display());
+            let action = "put ca-cert.pem, and client-cert.pem with client-key.pem, into the \
+                          folder that tls-certificates names";
+            Failure::new(Id::Tls, message, action)
+        };
+        let [ca, certificate, key] =
+            ["ca-cert.pem", "client-cert.pem", "client-key.pem"].map(|name| folder.join(name));
+        let roots = authorities(&ca).map_err(|why| bad(&ca, why))?;
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| bad(&ca, error.to_string()))?
+            .with_root_certificates(roots);
+        let config = match certificate.exists() {
+            false => builder.with_no_client_auth(),
+            true => {
+                let chain = certificates(&certificate).map_err(|why| bad(&certificate, why))?;
+                let secret = PrivateKeyDer::from_pem_file(&key)
+                    .map_err(|error| bad(&key, format!("no private key: {error}")))?;
+                builder
+                    .with_client_auth_cert(chain, secret)
+                    .map_err(|error| bad(&key, error.to_string()))?
+            }
+        };
+        let server = ServerName::try_from(host.to_owned())
+            .map_err(|error| bad(folder, format!("{host}: {error}")))?;
+        Ok(ClientIdentity { config: Arc::new(config), server })
+    }
+}
+
+impl ClientTls for ClientIdentity {
+    fn secure(&self, stream: Box<dyn Stream>) -> Securing<'_> {
+        Box::pin(async move {
+            let (config, server) = (Arc::clone(&self.config), self.server.clone());
+            let connection = ClientConnection::new(config, server).map_err(Error::other)?;
+            let secured = Secured::handshake(stream, connection.into()).await?;
+            Ok(Box::new(Shared(secured)) as Box<dyn Stream>)
+        })
+    }
+}
+
 impl Tls for Identity {
     fn accept(&self, stream: Box<dyn Stream>) -> net::nbd::server::Accepting {
         let config = Arc::clone(&self.config);
         Box::pin(async move {
             let connection = ServerConnection::new(config).map_err(Error::other)?;
-            let secured = Rc::new(Secured {
-                stream,
-                connection: RefCell::new(connection),
-                taken: Cell::new(0),
-                backlog: RefCell::new(Backlog::new()),
-            });
-            poll_fn(|cx| secured.poll_handshake(cx)).await?;
+            let secured = Secured::handshake(stream, connection.into()).await?;
             let name = {
                 let connection = secured.connection.borrow();
                 let shown = connection.peer_certificates().and_then(|chain| chain.first());
@@ -115,7 +174,7 @@ impl Tls for Identity {
 /// the network has accepted them all: nothing stays buffered.
 struct Secured {
     stream: Box<dyn Stream>,
-    connection: RefCell<ServerConnection>,
+    connection: RefCell<Connection>,
     /// Plain bytes that are encrypted, but not yet completely sent.
     taken: Cell<usize>,
     backlog: RefCell<Backlog>,
@@ -136,6 +195,18 @@ impl Backlog {
 }
 
 impl Secured {
+    /// Agrees on keys with the peer.
+    async fn handshake(stream: Box<dyn Stream>, connection: Connection) -> Result<Rc<Secured>> {
+        let secured = Rc::new(Secured {
+            stream,
+            connection: RefCell::new(connection),
+            taken: Cell::new(0),
+            backlog: RefCell::new(Backlog::new()),
+        });
+        poll_fn(|cx| secured.poll_handshake(cx)).await?;
+        Ok(secured)
+    }
+
     /// Sends the encrypted bytes.
     fn poll_send(&self, cx: &mut Context<'_>) -> Poll<Result<()>> {
         let mut connection = self.connection.borrow_mut();

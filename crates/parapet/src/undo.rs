@@ -25,6 +25,7 @@ use crate::api::SignatureView;
 use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::places;
+use crate::remote::RemoteAddress;
 
 pub(crate) mod evidence;
 
@@ -343,12 +344,22 @@ impl Piece {
     }
 }
 
+/// The command that restores bytes, with the tools of any Linux machine.
 fn restore(from: &Path, disk: &str, offset: u64, bytes: u64) -> String {
+    let from = places::quoted(&from.display().to_string());
+    let disk = match RemoteAddress::parse(disk) {
+        Ok(RemoteAddress::Nbd(_)) => {
+            let write = format!("write -s {from} {offset} {bytes}");
+            let (write, disk) = (places::quoted(&write), places::quoted(disk));
+            return format!("qemu-io -f raw -c {write} {disk}");
+        }
+        Ok(RemoteAddress::Aoe(address)) => format!("/dev/etherd/e{}", address.target),
+        Err(_) => disk.to_owned(),
+    };
     format!(
-        "dd if={} of={} bs=4096 iflag=count_bytes count={bytes} oflag=seek_bytes seek={offset} \
-         conv=notrunc,fsync",
-        places::quoted(&from.display().to_string()),
-        places::quoted(disk)
+        "dd if={from} of={} bs=4096 iflag=count_bytes count={bytes} oflag=seek_bytes \
+         seek={offset} conv=notrunc,fsync",
+        places::quoted(&disk)
     )
 }
 
@@ -570,6 +581,7 @@ mod tests {
             path: "/nowhere/disk".into(),
             disk: Rc::new(Sparse { data: data.clone() }),
             file: None,
+            remote: None,
             serial: None,
             clock: on.clock(),
         };

@@ -63,7 +63,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// The interval at which timeouts are looked for.
 const BEAT: Duration = Duration::from_millis(5);
 /// How long every path is silent, with frames sent, before the target may have been restarted.
-pub const SILENCE: Duration = Duration::from_secs(1);
+pub const SILENCE: Duration = Duration::from_secs(5);
 /// The most paths to a target, one for each pair of ports. Answers of further ports are ignored, so
 /// that forged ones take no memory.
 pub const MAX_PATHS: usize = 64;

@@ -23,6 +23,7 @@ use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
 use crate::flags::{Consent, Overwrite, name};
 use crate::probe::{self, Contents};
+use crate::remote::is_remote;
 use crate::size::Size;
 use crate::terminal::{Answer, Terminal};
 use crate::undo::{self, Kept};
@@ -205,7 +206,7 @@ impl<'a> Draft<'a> {
         let mut prospects = Vec::new();
         for path in paths {
             let mut found = prospect(path, args, &inner, daemon.spawner()).await?;
-            let array = found.opened.as_ref().is_some_and(|opened| opened.file.is_none());
+            let array = !disks::array_name(path).is_empty();
             found.limits.read_only &= !(array && only_look);
             prospects.push(found);
         }
@@ -273,7 +274,9 @@ async fn prospect<'a>(
             })?;
             Opened::array(&found.array, on)
         }
-        None if path.symlink_metadata().is_ok() => disks::open_one(path, &Options::default(), on)?,
+        None if is_remote(path) || path.symlink_metadata().is_ok() => {
+            disks::open_one(path, &Options::default(), on).await?
+        }
         None => {
             let Some(size) = args.new_files else {
                 let mut missing = of_path(path, &std::io::ErrorKind::NotFound.into());
@@ -403,13 +406,14 @@ fn of_shape(error: metadata::Error) -> Failure {
     Failure::new(Id::Shape, error.to_string(), "choose other disks, or another level or chunk")
 }
 
-/// Returns true if nothing was ever stored on these disks: files without data.
+/// Returns true if nothing was ever stored on these disks: files without data, or NBD exports whose
+/// server says so.
 async fn are_zeros(prospects: &[Prospect<'_>]) -> bool {
     for disk in prospects {
         let Some(opened) = &disk.opened else { continue };
         let len = disk.limits.bytes;
         let is_file = opened.file.as_ref().is_some_and(|file| !file.is_device());
-        if !is_file || !disk.contents.signatures.is_empty() {
+        if !(is_file || opened.remote.is_some()) || !disk.contents.signatures.is_empty() {
             return false;
         }
         let asked = Op::new(0, Work::Extents { len, found: Vec::new() });
@@ -432,7 +436,7 @@ fn show(
 ) -> Plan {
     let disk = |(index, disk): (usize, &Prospect<'_>)| PlannedDisk {
         path: disk.path.display().to_string(),
-        serial: disks::serial(disk.path),
+        serial: disk.opened.as_ref().and_then(|opened| opened.serial.clone()),
         bytes: disk.limits.bytes,
         role: match index {
             _ if index < args.members.len() => format!("slot {index}"),
@@ -506,7 +510,7 @@ async fn carry_out(
     for disk in prospects {
         let opened = match disk.opened {
             Some(opened) => Ok(opened),
-            None => make_file(disk.path, disk.limits.bytes, on).inspect(|_| {
+            None => make_file(disk.path, disk.limits.bytes, on).await.inspect(|_| {
                 made.push(disk.path.to_owned());
             }),
         };
@@ -575,9 +579,9 @@ pub(crate) async fn give_back<'a>(
 ///
 /// # Errors
 /// If the file exists, or there is no room; then nothing is left behind.
-pub(crate) fn make_file(path: &Path, bytes: u64, on: &Spawner) -> Result<Opened> {
+pub(crate) async fn make_file(path: &Path, bytes: u64, on: &Spawner) -> Result<Opened> {
     let options = Options { create_bytes: Some(bytes), ..Options::default() };
-    disks::open_one(path, &options, on)
+    disks::open_one(path, &options, on).await
 }
 
 /// Writes the metadata of the array.

@@ -58,7 +58,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
 }
 
 async fn look(path: &Path, options: &Options, on: &Spawner) -> Result<ExaminedDisk> {
-    let opened = disks::open_one(path, options, on)?;
+    let opened = disks::open_one(path, options, on).await?;
     let found =
         metadata::examine::examine(&*opened.disk, &opened.clock).await.map_err(|error| {
             let source = std::io::Error::other(error.to_string());

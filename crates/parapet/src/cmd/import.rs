@@ -42,7 +42,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
 }
 
 async fn take_in_all(args: &Args, daemon: &Rc<Daemon>) -> Result<()> {
-    let images = images::open(&args.images, true, daemon.spawner())?;
+    let images = images::open(&args.images, true, daemon.spawner()).await?;
     let disks = candidates(&images).await;
     let assembly = AssemblyFlags {
         read_only: true,

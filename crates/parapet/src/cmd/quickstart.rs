@@ -125,7 +125,7 @@ async fn trace(folder: &Path, on: &Spawner) -> Option<String> {
     let look = Options { read_only: true, lock: false, ..Options::default() };
     let mut latest: Option<Superblock> = None;
     for path in paths(folder) {
-        let Ok(opened) = disks::open_one(&path, &look, on) else { continue };
+        let Ok(opened) = disks::open_one(&path, &look, on).await else { continue };
         let Ok(found) = metadata::examine::examine(&*opened.disk, &opened.clock).await else {
             continue;
         };
@@ -181,6 +181,7 @@ async fn array(args: &Args, daemon: &Daemon) -> Result<(Served, bool)> {
     let disks = match fresh {
         true => make(&paths, args, on).await?,
         false => disks::open(&there, args.assembly.read_only, on)
+            .await
             .map_err(|failure| running(failure, &args.dir))?,
     };
     if let (Some(size), false, Some(first)) = (args.member_size, fresh, disks.first())
@@ -233,7 +234,7 @@ async fn make(paths: &[PathBuf], args: &Args, on: &Spawner) -> Result<Vec<Opened
     let mut disks: Vec<Opened> = Vec::new();
     let mut outcome = Ok(());
     for path in paths {
-        match create::make_file(path, bytes, on) {
+        match create::make_file(path, bytes, on).await {
             Ok(opened) => disks.push(opened),
             Err(failure) => {
                 outcome = Err(failure);

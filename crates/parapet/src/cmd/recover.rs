@@ -83,7 +83,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         let executor = engine::executor()?;
         let daemon = Daemon::new(&executor.spawner(), None, 1)?;
         let work = async {
-            let disks = open(&args, daemon.spawner())?;
+            let disks = open(&args, daemon.spawner()).await?;
             let guesses = find(&disks, &mut wish).await?;
             if !args.consent.yes {
                 terminal.preview(&args.view(&guesses, &disks, &wish));
@@ -97,13 +97,13 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     }
     if args.outlets.is_none() {
         let executor = engine::executor()?;
-        let disks = open(&args, &executor.spawner())?;
+        let disks = executor.block_on(open(&args, &executor.spawner()))?;
         let guesses = executor.block_on(find(&disks, &mut wish))?;
         terminal.report(&args.view(&guesses, &disks, &wish));
         return Ok(Exit::Done);
     }
     args.outlets.serve(1, terminal, async |daemon| {
-        let disks = open(&args, daemon.spawner())?;
+        let disks = open(&args, daemon.spawner()).await?;
         let guesses = find(&disks, &mut wish).await?;
         terminal.preview(&args.view(&guesses, &disks, &wish));
         let guess = args.chosen(&guesses)?;
@@ -189,8 +189,8 @@ impl Args {
 }
 
 /// Opens the disks; of a partitioned disk, the largest partition.
-fn open(args: &Args, on: &Spawner) -> Result<Vec<Opened>> {
-    let images = images::open(&args.slots().0, !args.write, on)?;
+async fn open(args: &Args, on: &Spawner) -> Result<Vec<Opened>> {
+    let images = images::open(&args.slots().0, !args.write, on).await?;
     let disks = images.into_iter().map(|image| {
         let largest = image.parts.into_iter().max_by_key(Opened::bytes);
         largest.filter(|_| !args.whole).unwrap_or(image.whole)

@@ -43,7 +43,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let (folder, manifest) = found(name)?;
     let paths = disks_of(&manifest, &folder)?;
     let executor = engine::executor()?;
-    let opened = disks::open(&paths, false, &executor.spawner())?;
+    let opened = executor.block_on(disks::open(&paths, false, &executor.spawner()))?;
     let mut victims = Vec::new();
     for (evidence, opened) in manifest.disks.iter().zip(&opened) {
         victims.push(Victim::new(&manifest, &folder, evidence, opened)?);

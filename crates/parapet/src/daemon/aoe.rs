@@ -12,7 +12,6 @@ use std::str::FromStr;
 use ::io::{Clock, Disk, Link, Mac, Pool, Time};
 use array::status::{SlotState, SlotStatus};
 use net::aoe::target::{Event, Keeping};
-use net::aoe::wire::sectors_of;
 use net::aoe::wire::smart::Health;
 use net::aoe::{Address, Host, Lun, LunOptions, LunState, Target, discover};
 use os::link::{Filter, PortError, Role};
@@ -20,6 +19,7 @@ use os::{Port, Spawner};
 
 use super::{Daemon, QUIET, Served};
 use crate::failure::{Failure, Id, Result};
+use crate::remote::{interfaces, of_port, open_port};
 
 /// The unit of the counters that clients read.
 const BLOCK: u64 = 512;
@@ -46,14 +46,10 @@ impl FromStr for AoeExport {
         };
         let wrong = "write it as SHELF.SLOT@INTERFACE, for example 1.0@eth1 or 1.0@eth1,eth2";
         let (address, interfaces) = rest.split_once('@').ok_or(wrong)?;
-        let interfaces: Vec<String> = interfaces.split(',').map(str::to_owned).collect();
-        let twice = |name: &String| interfaces.iter().filter(|it| *it == name).count() > 1;
-        if array.as_ref().is_some_and(String::is_empty) || interfaces.iter().any(String::is_empty) {
+        if array.as_ref().is_some_and(String::is_empty) {
             return Err(wrong.into());
         }
-        if interfaces.iter().any(twice) {
-            return Err("an interface is named twice".into());
-        }
+        let interfaces = self::interfaces(interfaces)?;
         Ok(AoeExport { array, address: address.parse()?, interfaces })
     }
 }
@@ -204,11 +200,6 @@ impl Daemon {
     async fn ask_before(&self, interface: &str, exports: &[AoeExport], pool: &Pool) -> Result<()> {
         let port = open(interface, Role::Initiator, Vec::new(), pool, &self.spawner)?;
         let state = port.state();
-        if sectors_of(state.mtu) == 0 {
-            let message = format!("{interface}: an MTU of {} carries no sector", state.mtu);
-            let action = format!("say: ip link set {interface} mtu 9000");
-            return Err(Failure::new(Id::Socket, message, action));
-        }
         if !state.up {
             tracing::warn!("{interface}: no carrier: AoE clients are served when the link is up");
             return Ok(());
@@ -216,7 +207,7 @@ impl Daemon {
         let clock = self.spawner.clock();
         for export in exports.iter().filter(|it| it.interfaces.iter().any(|it| it == interface)) {
             let found = discover(&port, &*clock, export.address).await;
-            let found = found.map_err(|error| of_link(interface, PortError::Failed(error)))?;
+            let found = found.map_err(|error| of_port(interface, PortError::Failed(error)))?;
             if let Some(other) = found.first() {
                 let (address, mac) = (export.address, other.mac);
                 let message = format!("{interface}: another target answers as {address}: {mac}");
@@ -304,20 +295,7 @@ fn open(
 ) -> Result<Port> {
     shelves.sort_unstable();
     shelves.dedup();
-    let filter = Filter { role, shelves };
-    Port::interface(interface, &filter, pool.clone(), on).map_err(|error| of_link(interface, error))
-}
-
-fn of_link(interface: &str, error: PortError) -> Failure {
-    let (id, action) = match error {
-        PortError::Missing => (Id::Missing, "see: ip link"),
-        PortError::NotEthernet => (Id::Usage, "name an Ethernet interface; see: ip link"),
-        PortError::Forbidden => {
-            (Id::Denied, "run as root, or give the program the right: setcap cap_net_raw+ep")
-        }
-        PortError::Failed(_) => (Id::Socket, "see: ip link"),
-    };
-    Failure::new(id, format!("{interface}: {error}"), action)
+    open_port(interface, &Filter { role, shelves, slot: None }, pool, on)
 }
 
 #[cfg(test)]

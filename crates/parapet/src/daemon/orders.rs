@@ -19,6 +19,7 @@ use super::{Daemon, Known, Served, first};
 use crate::api::{Order, SignatureView, State};
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result, of_path};
+use crate::remote::is_remote;
 use crate::size::Size;
 use crate::{engine, probe, undo};
 
@@ -209,9 +210,15 @@ impl Daemon {
 
     /// Opens a disk, with a timeout in case its file system hangs.
     async fn open(&self, served: &Served, path: &Path) -> Result<Opened> {
+        if is_remote(path) {
+            self.refuse_held(path, |array| array.member_at(path))?;
+            let opened = disks::open_one(path, &Options::default(), &self.spawner).await?;
+            self.check_remote([&opened])?;
+            return Ok(opened);
+        }
         let theirs = path.to_owned();
         if let Some(identity) = self.aside(path, move || disks::identity(&theirs)).await? {
-            self.refuse_held(path, identity)?;
+            self.refuse_held(path, |array| array.member_on(identity))?;
             self.refuse_same_bytes(path, identity).await?;
             if let Some(opened) = served.still_open(path, identity, &self.spawner) {
                 return Ok(opened);
@@ -242,7 +249,7 @@ impl Daemon {
         // A disk plugged in again appears as another device at the same path.
         let is_it = |known: &Known| {
             identity.is_some() && known.identity == identity
-                || crate::places::absolute(&known.path) == path
+                || disks::member_path(&known.path) == path
         };
         let own =
             served.faulty().into_iter().find(|&id| served.known(id).is_some_and(|k| is_it(&k)));
@@ -254,9 +261,13 @@ impl Daemon {
     }
 
     /// Refuses a disk that an array of this server already uses.
-    fn refuse_held(&self, path: &Path, identity: (u64, u64)) -> Result<()> {
+    fn refuse_held(
+        &self,
+        path: &Path,
+        member_of: impl Fn(&Served) -> Option<MemberId>,
+    ) -> Result<()> {
         for holder in self.arrays() {
-            let Some(id) = holder.member_on(identity) else { continue };
+            let Some(id) = member_of(&holder) else { continue };
             let (name, title) = (holder.name(), holder.title(id));
             let status = holder.array.status();
             let is_it = |member: &MemberStatus| member.id == id;
@@ -316,7 +327,7 @@ impl Daemon {
     }
 
     /// Re-adds a failed member that is still open, or a disk.
-    async fn readmit(&self, served: &Served, who: &str) -> Result<MemberId> {
+    pub(super) async fn readmit(&self, served: &Served, who: &str) -> Result<MemberId> {
         let own = served.resolve(who).ok();
         let failed = own.filter(|id| served.faulty().contains(id));
         let known = match failed.and_then(|id| served.known(id)) {
@@ -464,7 +475,7 @@ impl Daemon {
 /// another file in the server's working directory.
 fn named(path: &str) -> Result<&Path> {
     let path = Path::new(path);
-    if path.is_absolute() {
+    if path.is_absolute() || is_remote(path) {
         return Ok(path);
     }
     let message = format!("{}: there is no such disk", path.display());

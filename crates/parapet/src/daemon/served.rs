@@ -19,6 +19,7 @@ use super::watch::Watched;
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result};
 use crate::places;
+use crate::remote::{self, Remote};
 
 /// A member as users see it.
 #[derive(Clone)]
@@ -33,8 +34,11 @@ pub(crate) struct Known {
     pub(crate) identity: Option<(u64, u64)>,
     /// The disk.
     pub(crate) disk: Rc<dyn Disk>,
-    /// The file or device behind the disk; none for an array inside this one.
+    /// The file or device behind the disk; none for an array inside this one, or a disk on another
+    /// machine.
     pub(crate) file: Option<Rc<FileDisk>>,
+    /// The connections to a disk on another machine.
+    pub(crate) remote: Option<Remote>,
 }
 
 /// The result of the assembly, and the mode of operation.
@@ -60,6 +64,8 @@ pub(crate) struct Served {
     pub(super) story: Story,
     /// Removed disks that requests in flight may still hold.
     leaving: RefCell<Vec<Weak<FileDisk>>>,
+    /// Named members on other machines that did not answer yet.
+    pub(super) awaited: RefCell<Vec<PathBuf>>,
     /// The UUID of the outer array that this one is a member of.
     inside: RefCell<Option<String>>,
     pub(super) watched: RefCell<Watched>,
@@ -74,7 +80,7 @@ impl Served {
         let uuid = layout::md::Uuid(array.status().uuid).to_string();
         let name = places::array_name(array.name(), &uuid);
         let known = RefCell::new(known);
-        let (leaving, inside) = (RefCell::default(), RefCell::default());
+        let (leaving, awaited, inside) = Default::default();
         let job_rate = JobRate::default();
         let (watched, gone, stopped) = (RefCell::default(), Signal::new(), Cell::new(false));
         Served {
@@ -84,6 +90,7 @@ impl Served {
             known,
             story,
             leaving,
+            awaited,
             inside,
             watched,
             job_rate,
@@ -133,6 +140,17 @@ impl Served {
     /// Returns a member by its number.
     pub(super) fn known(&self, id: MemberId) -> Option<Known> {
         self.known.borrow().get(&id).cloned()
+    }
+
+    /// Returns the member on this disk of another machine.
+    pub(super) fn member_at(&self, address: &Path) -> Option<MemberId> {
+        let wanted = remote::address_of(address).ok()?;
+        let known = self.known.borrow();
+        let is_it = |known: &Known| {
+            known.remote.is_some()
+                && remote::address_of(&known.path).is_ok_and(|own| own.is_same_disk(&wanted))
+        };
+        known.iter().find(|(_, known)| is_it(known)).map(|(&id, _)| id)
     }
 
     /// Returns all members with a disk, including failed ones.

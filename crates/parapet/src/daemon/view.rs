@@ -14,12 +14,13 @@ use layout::Mode;
 use os::Address;
 
 use super::watch::DELETED;
-use super::{Daemon, Served};
+use super::{Daemon, Known, Served};
 use crate::api::{
     self, Array, Finding, Integrity, Job, JobKind, Journal, JournalState, Latency, Member, Problem,
     Scrub, Slot, SlotState, Speed, State,
 };
 use crate::flags::UNLIMITED;
+use crate::remote::{self, Remote};
 
 /// The reason when an array has stopped accepting writes.
 const FULL_STORE: &str = "the store of its members has no space left";
@@ -116,7 +117,7 @@ impl Daemon {
     /// Returns the command that restarts a failed array: only a start takes lost members again.
     pub(super) fn how_to_revive(&self, array: &Array, flag: &str) -> String {
         let path = |member: &Member| {
-            let path = crate::places::absolute(Path::new(&member.name));
+            let path = crate::disks::member_path(Path::new(&member.name));
             crate::places::quoted(&path.display().to_string())
         };
         let members = array.members().filter(|member| !member.replaced).map(path);
@@ -241,6 +242,19 @@ fn journal(status: &JournalStatus) -> Journal {
         name: status.name.clone(),
         state: status.used.into(),
         written_bytes: status.member.as_ref().map_or(0, |member| member.written_bytes),
+    }
+}
+
+/// Returns the problem of a member that still serves.
+fn trouble(known: &Known) -> Option<String> {
+    let state = known.remote.as_ref().map(Remote::state);
+    match state {
+        _ if known.is_deleted() => Some(DELETED.into()),
+        Some(remote::State::Reconnecting) => Some("connection lost: reconnecting".into()),
+        Some(remote::State::Missing | remote::State::Returned) => {
+            Some("its server does not answer".into())
+        }
+        _ => None,
     }
 }
 
@@ -473,7 +487,7 @@ impl Served {
         Member {
             name: status.name.clone(),
             uuid: known.as_ref().map(|known| known.uuid.clone()).unwrap_or_default(),
-            trouble: known.as_ref().filter(|known| known.is_deleted()).map(|_| DELETED.into()),
+            trouble: known.as_ref().and_then(trouble),
             serial: known.and_then(|known| known.serial),
             read_bytes: status.read_bytes,
             written_bytes: status.written_bytes,

@@ -27,6 +27,7 @@ mod nested;
 mod policy;
 mod quickstart;
 mod recover;
+mod remote;
 mod scan;
 mod schema;
 mod serving;

@@ -3,7 +3,7 @@
 use crate::world::World;
 
 /// Creates a CA, a server's and a client's certificate, in the layout that libnbd expects.
-fn certificates(world: &World) {
+pub fn certificates(world: &World) {
     let openssl = |words: &str| {
         let words: Vec<&str> = std::iter::once("openssl").chain(words.split(' ')).collect();
         world.tool("openssl", &words);

@@ -68,6 +68,7 @@ impl Member {
             path: self.disk.path.clone(),
             disk: Rc::clone(&self.over) as _,
             file: None,
+            remote: None,
             serial: self.disk.serial.clone(),
             clock: Rc::clone(&self.disk.clock),
         }

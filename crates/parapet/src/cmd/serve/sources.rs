@@ -24,6 +24,7 @@ use crate::disks::{self, Opened};
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::places;
+use crate::remote::is_remote;
 
 /// The sources that the user named.
 pub(crate) struct Sources<'a> {
@@ -85,8 +86,11 @@ impl Sources<'_> {
             let action = "name its members, or --scan a folder for them";
             return Err(Failure::new(Id::Usage, "no member is named", action));
         }
-        let (there, missing): (Vec<_>, Vec<_>) =
-            self.members.iter().cloned().partition(|path| path.symlink_metadata().is_ok());
+        let (there, missing): (Vec<_>, Vec<_>) = self
+            .members
+            .iter()
+            .cloned()
+            .partition(|path| is_remote(path) || path.symlink_metadata().is_ok());
         if there.is_empty() {
             return Err(of_path(&missing[0], &std::io::ErrorKind::NotFound.into()));
         }
@@ -117,11 +121,12 @@ impl Sources<'_> {
                 "a consistency policy, checksums, or a journal are for one array; none is named";
             return Err(Failure::new(Id::Usage, message, "say which: NAME before --scan"));
         }
-        let Taken { mut disks, left_out, seen } = self.take(assembly.read_only, daemon).await?;
+        let taken = self.take(assembly.read_only, daemon).await?;
+        let Taken { mut disks, left_out, unreachable, seen } = taken;
         if let Some(path) = &assembly.journal
             && disks.iter().all(|opened| opened.path != *path)
         {
-            disks.push(disks::open_one(path, &Options::default(), daemon.spawner())?);
+            disks.push(disks::open_one(path, &Options::default(), daemon.spawner()).await?);
         }
         let journal = disks.iter().find(|opened| Some(&opened.path) == assembly.journal.as_ref());
         let all: Vec<&Opened> = disks.iter().collect();
@@ -140,7 +145,9 @@ impl Sources<'_> {
             };
             chosen.extend(journal.filter(|journal| chosen.iter().all(|d| d.path != journal.path)));
             let started = start(name, &chosen, (assembly, run), &left_out, daemon).await;
-            return started.map(|served| vec![served]).map_err(|why| self.stranger(why, &groups));
+            let served = started.map_err(|why| self.stranger(why, &groups))?;
+            served.await_members(unreachable);
+            return Ok(vec![served]);
         }
         let mut digger = Digger::new(self, assembly, run, daemon, &left_out);
         digger.open_nested(&all, false).await?;
@@ -193,12 +200,14 @@ impl Sources<'_> {
         daemon: &Rc<Daemon>,
     ) -> Result<Vec<Rc<Served>>> {
         let on = daemon.spawner();
-        let Taken { mut disks, left_out, seen } = self.take(assembly.read_only, daemon).await?;
+        let taken = self.take(assembly.read_only, daemon).await?;
+        let Taken { mut disks, left_out, seen, .. } = taken;
         if assembly.read_only {
             // The scan left out disks in use by others; release our own here.
             let paths: Vec<PathBuf> = disks.drain(..).map(|opened| opened.path).collect();
-            let opened = paths.iter().map(|path| disks::open_one(path, &LOOK, on));
-            disks = opened.collect::<Result<_>>()?;
+            for path in &paths {
+                disks.push(disks::open_one(path, &LOOK, on).await?);
+            }
         }
         let all: Vec<&Opened> = disks.iter().collect();
         let mut digger = Digger::new(self, assembly, run, daemon, &left_out);
@@ -332,8 +341,10 @@ pub(crate) async fn members_among(disks: &[&Opened]) -> Vec<PathBuf> {
 /// # Errors
 /// If the folder cannot be read.
 pub(crate) async fn resting(folder: &Path, on: &os::Spawner) -> Result<Vec<Resting>> {
-    let open = |path: &PathBuf| disks::open_one(path, &LOOK, on).ok();
-    let seen: Vec<Opened> = disks::scan(folder)?.iter().filter_map(open).collect();
+    let mut seen = Vec::new();
+    for path in disks::scan(folder, on).await? {
+        seen.extend(disks::open_one(&path, &LOOK, on).await.ok());
+    }
     let all: Vec<&Opened> = seen.iter().collect();
     let (groups, damaged) = survey_of(&all).await;
     for (disk, why) in damaged {

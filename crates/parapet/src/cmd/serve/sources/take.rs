@@ -22,6 +22,7 @@ use crate::daemon::Daemon;
 use crate::disks::{self, Opened};
 use crate::engine::{AssemblyFlags, RunFlags};
 use crate::failure::{Failure, Id, Result};
+use crate::remote::is_remote;
 
 /// Neither writes nor locks: other users of the disk are not affected.
 pub(super) const LOOK: Options =
@@ -34,6 +35,8 @@ pub(crate) struct Taken {
     pub(crate) disks: Vec<Opened>,
     /// Disks that could not be opened or used.
     pub(crate) left_out: Vec<LeftOut>,
+    /// Named disks on other machines that did not answer: they may come back.
+    pub(crate) unreachable: Vec<PathBuf>,
     /// The names of all arrays with a member in the scan.
     pub(super) seen: BTreeSet<String>,
 }
@@ -109,11 +112,11 @@ impl Sources<'_> {
     /// can be opened. A named disk that does not exist is only left out.
     pub(crate) async fn take(&self, read_only: bool, daemon: &Rc<Daemon>) -> Result<Taken> {
         let on = daemon.spawner();
-        let Some(folder) = self.scan else { return self.take_named(read_only, on) };
+        let Some(folder) = self.scan else { return self.take_named(read_only, on).await };
         let mut taken = Taken::default();
         let mut seen = Vec::new();
-        for path in disks::scan(folder)? {
-            match disks::open_one(&path, &LOOK, on) {
+        for path in disks::scan(folder, on).await? {
+            match disks::open_one(&path, &LOOK, on).await {
                 Ok(opened) => seen.push(opened),
                 Err(why) => taken.left_out.push(LeftOut { member: None, why }),
             }
@@ -123,7 +126,7 @@ impl Sources<'_> {
         drop(seen);
         let mut failures = Vec::new();
         for array in &arrays {
-            match take_array(array, read_only, &mut taken, on) {
+            match take_array(array, read_only, &mut taken, on).await {
                 Ok(()) => {}
                 Err(why) if self.name.is_some() => return Err(self.named_inside(why, array)),
                 Err(why) => failures.push(why),
@@ -142,11 +145,30 @@ impl Sources<'_> {
         }
     }
 
-    fn take_named(&self, read_only: bool, on: &Spawner) -> Result<Taken> {
+    /// Opens the named disks. One on another machine that cannot be reached is left out, as a file
+    /// that does not exist.
+    async fn take_named(&self, read_only: bool, on: &Spawner) -> Result<Taken> {
         let (there, missing) = self.present()?;
-        let disks = disks::open(&there, read_only, on).map_err(|failure| self.named(failure))?;
-        let left_out = missing.into_iter().map(|why| LeftOut { member: None, why });
-        Ok(Taken { disks, left_out: left_out.collect(), seen: BTreeSet::new() })
+        disks::refuse_same(&there)?;
+        let options = Options { read_only, ..Options::default() };
+        let mut taken = Taken::default();
+        let lost = |why| LeftOut { member: None, why };
+        taken.left_out = missing.into_iter().map(lost).collect();
+        for path in &there {
+            match disks::open_retrying(path, &options, on).await.map_err(Failure::from) {
+                Ok(opened) => taken.disks.push(opened),
+                Err(why) if is_remote(path) && why.id == Id::Missing => {
+                    tracing::warn!("{why}");
+                    taken.unreachable.push(path.clone());
+                    taken.left_out.push(lost(why));
+                }
+                Err(why) => return Err(self.named(why)),
+            }
+        }
+        match (taken.disks.is_empty(), taken.left_out.first()) {
+            (true, Some(first)) => Err(first.why.clone()),
+            _ => Ok(taken),
+        }
     }
 
     /// Names both arrays if one inside the requested array is in the way.
@@ -232,18 +254,18 @@ impl Array {
 ///
 /// # Errors
 /// If a server uses a member: then none is taken. If no member can be opened at all.
-fn take_array(array: &Array, read_only: bool, taken: &mut Taken, on: &Spawner) -> Result<()> {
+async fn take_array(array: &Array, read_only: bool, taken: &mut Taken, on: &Spawner) -> Result<()> {
     let options = Options { read_only, ..Options::default() };
     let (mut disks, mut refused) = (Vec::new(), Vec::new());
     for member in &array.members {
-        let why = match disks::open_retrying(&member.path, &options, on) {
+        let why = match disks::open_retrying(&member.path, &options, on).await {
             Ok(opened) => {
                 disks.push(opened);
                 continue;
             }
             Err(why) => why,
         };
-        let is_served = disks::is_held_by_a_server(&why);
+        let is_served = why.is_served;
         let why = Failure::from(why);
         if is_served {
             let message = format!("{} is in use; {}", array.name, why.message);

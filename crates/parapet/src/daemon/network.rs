@@ -1,0 +1,166 @@
+//! Members on other machines: reports the state of their connections, and brings them back.
+//!
+//! ```text
+//!    up ──▶ reconnecting ──▶ missing ─▶ member failed ──▶ up again ─▶ re-added: changed regions
+//!    named at the start, unreachable ────────────────────────┘        are copied
+//! ```
+//!
+//! Re-adds only members whose connection was lost, never one that `parapet fail` took out. The
+//! engine decides whether a re-add is possible: the member's superblock must be one of this array,
+//! and the bitmap must know what changed since.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::PathBuf;
+use std::rc::{Rc, Weak};
+use std::time::Duration;
+
+use io::{Clock, Time};
+use layout::{MemberId, Mode};
+use net::remote::HOLD;
+
+use super::{Daemon, Served, first};
+use crate::remote::State;
+
+/// Interval of the checks.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause between two attempts to bring a member back.
+const RETRY_INTERVAL: Duration = Duration::from_secs(5);
+
+/// How long requests wait for the connection of a member that the array cannot lose; their own
+/// deadline is shorter.
+const PATIENT_HOLD: Duration = Duration::from_secs(86_400);
+
+/// What the server records of members on other machines.
+#[derive(Default)]
+struct Connections {
+    /// The last logged state of each.
+    states: BTreeMap<MemberId, State>,
+    /// How often the connection of each had been lost when it was last looked at.
+    losses: BTreeMap<MemberId, u64>,
+    /// Members that failed because their connection was lost.
+    lost: BTreeSet<MemberId>,
+    /// The time of the next attempt to bring members back.
+    retry_at: Option<Time>,
+    /// The last refusal of each member, by name: logged once.
+    refusals: BTreeMap<String, String>,
+}
+
+impl Connections {
+    /// Logs what failed for a member, unless that was logged.
+    fn refuse(&mut self, array: &str, member: &str, what: &str, why: &impl fmt::Display) {
+        let line = format!("{array}: {member}: {what}: {why}");
+        if self.refusals.get(member) != Some(&line) {
+            tracing::warn!("{line}");
+            self.refusals.insert(member.to_owned(), line);
+        }
+    }
+}
+
+impl Served {
+    /// Records named members that did not answer when the array started.
+    pub(crate) fn await_members(&self, unreachable: Vec<PathBuf>) {
+        self.awaited.borrow_mut().extend(unreachable);
+    }
+
+    /// Watches the connections of members on other machines until the array stops.
+    pub(super) async fn watch_connections(self: Rc<Self>, daemon: Weak<Daemon>, clock: &dyn Clock) {
+        let mut connections = Connections::default();
+        loop {
+            let pause = clock.sleep_until(clock.now() + CHECK_INTERVAL);
+            if first(pause, self.until_stopped()).await.is_none() {
+                return;
+            }
+            self.check_connections(&mut connections).await;
+            let now = clock.now();
+            let writable = self.array.status().mode == Mode::ReadWrite;
+            if writable && connections.retry_at.is_none_or(|at| at <= now) {
+                let Some(daemon) = daemon.upgrade() else { return };
+                self.bring_members_back(&daemon, &mut connections).await;
+                connections.retry_at = Some(clock.now() + RETRY_INTERVAL);
+            }
+        }
+    }
+
+    /// Logs changes, and fails members whose connection was lost for too long.
+    async fn check_connections(&self, connections: &mut Connections) {
+        let status = self.array.status();
+        let faulty = self.faulty();
+        for (id, member) in self.all_known() {
+            let Some(remote) = &member.remote else { continue };
+            // The last copy of the data is waited for, as long as the deadline of requests allows.
+            let is_needed = status.redundancy_left == 0 && !faulty.contains(&id);
+            remote.set_hold(if is_needed { PATIENT_HOLD } else { HOLD });
+            let (state, losses) = (remote.state(), remote.losses());
+            let before = connections.states.insert(id, state).unwrap_or(State::Up);
+            let is_lost = connections.losses.insert(id, losses).unwrap_or(0) != losses;
+            let name = member.path.display().to_string();
+            if state != before {
+                self.log_connection(&name, state, remote.refused());
+            }
+            // A read-only array keeps its members: their reads fail until they are back.
+            let is_away = is_lost || matches!(state, State::Missing | State::Returned);
+            if !is_away || status.mode != Mode::ReadWrite {
+                continue;
+            }
+            if faulty.contains(&id) {
+                if is_lost {
+                    connections.lost.insert(id);
+                }
+                continue;
+            }
+            match self.array.lose(id).await {
+                Ok(()) => drop(connections.lost.insert(id)),
+                Err(why) => connections.refuse(self.name(), &name, "cannot be failed", &why),
+            }
+        }
+        connections.lost.retain(|id| self.known(*id).is_some());
+    }
+
+    fn log_connection(&self, member: &str, state: State, refused: Option<String>) {
+        let array = self.name();
+        match (state, refused) {
+            (_, Some(why)) => tracing::error!("{array}: {member}: {why}"),
+            (State::Up | State::Returned, _) => tracing::info!("{array}: {member}: connected"),
+            (State::Slow, _) => tracing::warn!("{array}: {member}: its server answers slowly"),
+            (State::Reconnecting, _) => {
+                tracing::warn!("{array}: {member}: connection lost: reconnecting");
+            }
+            (State::Missing, _) => tracing::error!("{array}: {member}: its server does not answer"),
+        }
+    }
+
+    /// Re-adds the members that have come back.
+    async fn bring_members_back(&self, daemon: &Daemon, connections: &mut Connections) {
+        let faulty = self.faulty();
+        for id in connections.lost.clone() {
+            if !faulty.contains(&id) {
+                connections.lost.remove(&id);
+                continue;
+            }
+            let Some(known) = self.known(id) else { continue };
+            let Some(remote) = &known.remote else { continue };
+            if remote.state() == State::Missing {
+                continue;
+            }
+            // The array has recorded the loss: its bitmap knows what to copy.
+            remote.resume();
+            let name = known.path.display().to_string();
+            match daemon.readmit(self, &name).await {
+                Ok(_) => {
+                    connections.lost.remove(&id);
+                    connections.refusals.remove(&name);
+                }
+                Err(why) => connections.refuse(self.name(), &name, "not re-added", &why),
+            }
+        }
+        let awaited = self.awaited.borrow().clone();
+        for path in awaited {
+            let name = path.display().to_string();
+            match daemon.readmit(self, &name).await {
+                Ok(_) => self.awaited.borrow_mut().retain(|awaited| *awaited != path),
+                Err(why) => connections.refuse(self.name(), &name, "not re-added", &why),
+            }
+        }
+    }
+}
