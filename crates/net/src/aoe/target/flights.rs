@@ -58,6 +58,7 @@ pub(super) enum Taken {
 
 #[derive(Default)]
 pub(super) struct Flights {
+    /// In order of arrival, and so of serial numbers.
     list: Vec<Flight>,
     serial: u64,
 }
@@ -122,7 +123,7 @@ impl Flights {
     /// # Panics
     /// If it has ended: serial numbers are given once.
     pub(super) fn get(&self, serial: u64) -> &Flight {
-        self.list.iter().find(|it| it.serial == serial).expect("in flight until it is ended")
+        &self.list[self.place(serial)]
     }
 
     /// Ends a request. Those that waited for it are to be started.
@@ -130,8 +131,7 @@ impl Flights {
     /// # Panics
     /// As [`Flights::get`].
     pub(super) fn end(&mut self, serial: u64) -> (Flight, Vec<u64>) {
-        let index = self.list.iter().position(|it| it.serial == serial);
-        let ended = self.list.remove(index.expect("in flight until it is ended"));
+        let ended = self.list.remove(self.place(serial));
         let mut released = Vec::new();
         if ended.write.is_some() {
             for index in 0..self.list.len() {
@@ -143,6 +143,11 @@ impl Flights {
             }
         }
         (ended, released)
+    }
+
+    fn place(&self, serial: u64) -> usize {
+        let found = self.list.binary_search_by_key(&serial, |it| it.serial);
+        found.expect("in flight until it is ended")
     }
 
     /// True if an earlier write than place `index` overlaps this write.

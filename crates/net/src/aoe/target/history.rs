@@ -31,6 +31,8 @@ use io::Mac;
 
 /// How many writes of a LUN are remembered.
 pub(super) const MAX_WRITES: usize = 4096;
+/// Chains of writes with equal hashes: as many as writes, so that a chain has about one.
+const CHAINS: usize = MAX_WRITES;
 /// How many addresses of clients of a LUN are remembered.
 pub(super) const MAX_CLIENTS: usize = 256;
 /// How many frames of a LUN back tags are compared: a quarter of what the counter counts.
@@ -64,6 +66,12 @@ impl Content {
         let end = |it: &Content| it.first + u64::from(it.sectors);
         self.first < end(other) && other.first < end(self)
     }
+
+    /// The chain of writes with this content. The sectors count too: many have the same data.
+    fn chain(&self) -> usize {
+        let mixed = (self.print ^ self.first).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        (mixed >> 32) as usize % CHAINS
+    }
 }
 
 /// A write that was done.
@@ -73,6 +81,8 @@ struct Written {
     content: Content,
     /// The number of the frame that was taken in last when it was done.
     at: u64,
+    /// The end of the number range of the chain's earlier writes: the number after the last one.
+    chain_end: u64,
 }
 
 /// An address that requests come from.
@@ -84,12 +94,27 @@ struct Sender {
     same: Vec<Mac>,
 }
 
-#[derive(Default)]
 pub(super) struct History {
+    /// The newest writes, numbered from `first_number`.
     writes: VecDeque<Written>,
+    first_number: u64,
+    /// For each chain the number after its newest write.
+    chain_ends: Box<[u64; CHAINS]>,
     senders: BTreeMap<Mac, Sender>,
     /// Frames taken in.
     frames: u64,
+}
+
+impl Default for History {
+    fn default() -> History {
+        History {
+            writes: VecDeque::new(),
+            first_number: 0,
+            chain_ends: Box::new([0; CHAINS]),
+            senders: BTreeMap::new(),
+            frames: 0,
+        }
+    }
 }
 
 /// The counter of a tag; none if its client does not count.
@@ -126,29 +151,42 @@ impl History {
     /// True if this write was done and must not be done again.
     pub(super) fn is_repeated(&self, client: Mac, tag: u32, content: Content) -> bool {
         let since = self.frames.saturating_sub(LATELY);
-        let recent = |it: &&Written| it.at >= since;
-        let mut lately = self.writes.iter().rev().take_while(recent);
-        let same = |it: &Written| it.content == content;
-        let Some(place) = lately.position(|it| same(it) && self.is_one(client, it.client)) else {
+        let mut lately = self.with_content(content).take_while(|&(_, it)| it.at >= since);
+        let Some((newest, _)) = lately.clone().find(|(_, it)| self.is_one(client, it.client))
+        else {
             return false;
         };
-        let lately = self.writes.iter().rev().take_while(recent);
-        if lately.clone().any(|it| same(it) && (it.client, it.tag) == (client, tag)) {
+        if lately.any(|(_, it)| (it.client, it.tag) == (client, tag)) {
             return true;
         }
         let Some(count) = count_of(tag) else { return false };
         // Done after its last copy, by a request that was sent later.
-        lately.take(place).any(|it| {
+        self.writes.range(newest + 1..).any(|it| {
             let later = count_of(it.tag).is_some_and(|other| is_before(count, other));
             later && it.content.overlaps(&content) && self.is_one(client, it.client)
         })
     }
 
+    /// The remembered writes with this content and their places, the newest first.
+    fn with_content(&self, content: Content) -> impl Iterator<Item = (usize, &Written)> + Clone {
+        let place = |chain_end: u64| {
+            let number = chain_end.checked_sub(1)?.checked_sub(self.first_number)?;
+            usize::try_from(number).ok()
+        };
+        let newest = place(self.chain_ends[content.chain()]);
+        let chain = std::iter::successors(newest, move |&at| place(self.writes[at].chain_end));
+        let chain = chain.map(|at| (at, &self.writes[at]));
+        chain.filter(move |(_, it)| it.content == content)
+    }
+
     /// Remembers a write that was done.
     pub(super) fn record(&mut self, client: Mac, tag: u32, content: Content) {
-        self.writes.push_back(Written { client, tag, content, at: self.frames });
+        let end = self.first_number + self.writes.len() as u64 + 1;
+        let chain_end = std::mem::replace(&mut self.chain_ends[content.chain()], end);
+        self.writes.push_back(Written { client, tag, content, at: self.frames, chain_end });
         if self.writes.len() > MAX_WRITES {
             self.writes.pop_front();
+            self.first_number += 1;
         }
     }
 
@@ -199,6 +237,7 @@ fn interleave(ones: &VecDeque<u32>, others: &VecDeque<u32>) -> Option<bool> {
 /// A number that tells data apart: two that differ have the same one with a chance of 2⁻⁶⁴. Not
 /// against an adversary, who could write what he likes anyway.
 pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
+    const LANES: usize = 8;
     const KEYS: [u64; 4] = [
         0x9e37_79b9_7f4a_7c15,
         0xc2b2_ae3d_27d4_eb4f,
@@ -214,18 +253,19 @@ pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
         word[..bytes.len()].copy_from_slice(bytes);
         u64::from_le_bytes(word)
     };
-    // Two lanes of 16 bytes, so that the multiplications overlap.
-    let mut lanes = [KEYS[0], KEYS[1]];
-    let mut chunks = bytes.chunks_exact(32);
-    for chunk in &mut chunks {
-        for (lane, half) in lanes.iter_mut().zip(chunk.chunks_exact(16)) {
-            *lane = fold(word(&half[..8]) ^ *lane, word(&half[8..]) ^ KEYS[2]);
+    // Eight lanes of 16 bytes: a multiplication of each is under way.
+    let mut lanes: [u64; LANES] = std::array::from_fn(|lane| KEYS[lane % 2] ^ lane as u64);
+    let (chunks, rest) = bytes.as_chunks::<{ 16 * LANES }>();
+    for chunk in chunks {
+        for lane in 0..LANES {
+            let half = |at: usize| word(&chunk[16 * lane + at..16 * lane + at + 8]);
+            lanes[lane] = fold(half(0) ^ lanes[lane], half(8) ^ KEYS[2]);
         }
     }
-    for rest in chunks.remainder().chunks(8) {
+    for rest in rest.chunks(8) {
         lanes[0] = fold(word(rest) ^ lanes[0], KEYS[3]);
     }
-    fold(lanes[0] ^ bytes.len() as u64, lanes[1] ^ KEYS[3])
+    lanes.iter().fold(bytes.len() as u64, |print, lane| fold(print ^ lane, KEYS[3]))
 }
 
 #[cfg(test)]
@@ -339,6 +379,25 @@ mod tests {
                 history.note(B, tag(1) | RANDOM);
             }
             assert_eq!(is_repeated(&mut history, A, tag(2), content(1)), lately, "{frames}");
+        }
+    }
+
+    #[test]
+    fn chains_find_what_a_search_of_all_writes_finds() {
+        let mut history = History::default();
+        let mut random = 1_u64;
+        let mut next = |below: u64| {
+            random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (random >> 33) % below
+        };
+        for _ in 0..3 * MAX_WRITES {
+            let content = Content { first: next(40), sectors: 1 + next(2) as u8, print: next(50) };
+            history.note(A, tag(0));
+            history.record(A, tag(next(0x8000) as u32), content);
+            let all = history.writes.iter().enumerate().rev();
+            let found = all.filter(|(_, it)| it.content == content).map(|(at, _)| at);
+            let chained = history.with_content(content).map(|(at, _)| at);
+            assert!(chained.eq(found), "{content:?}");
         }
     }
 
