@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    port ──frame──▶ header, LUNs of this address, mask
-//!                      ├─ ATA       range, reservation ─▶ history ─▶ flights ─▶ Disk
+//!                      ├─ ATA       range, reservation ─▶ history ─▶ flights ─▶ runs ─▶ Disk
 //!                      ├─ query     config string
 //!                      └─ mask, reserve, keyed     access
 //!    port ◀─answer── the newest copies of the request, each where it came from
@@ -20,6 +20,7 @@ mod flights;
 mod history;
 mod lun;
 mod port;
+mod runs;
 #[cfg(test)]
 mod tests;
 
@@ -106,6 +107,8 @@ pub struct Target(Rc<Shared>);
 struct Shared {
     luns: RefCell<BTreeMap<Address, Rc<Lun>>>,
     ports: RefCell<Vec<Rc<Port>>>,
+    /// LUNs with requests that are given to the disk at the end of this batch of frames.
+    starting: RefCell<Vec<Rc<Lun>>>,
     host: Rc<dyn Host>,
     pool: Pool,
     tasks: TaskSet,
@@ -120,6 +123,7 @@ impl Target {
         Target(Rc::new(Shared {
             luns: RefCell::default(),
             ports: RefCell::default(),
+            starting: RefCell::default(),
             host,
             pool,
             tasks: TaskSet::new(),

@@ -7,8 +7,7 @@
 use std::rc::Rc;
 
 use io::link::{ETHERNET_BYTES, HEAD_BYTES};
-use io::tasks::poll_once;
-use io::{Done, ErrorKind, Frame, Op, SharedBuf, Work};
+use io::{ErrorKind, Frame, Op, SharedBuf};
 
 use super::super::wire::ata::{Ata, error, opcode};
 use super::super::wire::smart::{self, Health, feature};
@@ -111,55 +110,31 @@ impl Shared {
         let flight = Flight::new(first, sectors, payload, copy);
         let taken = lun.flights.borrow_mut().take(flight);
         match taken {
-            Taken::Start(serial) => self.start(lun, serial),
+            Taken::Start(serial) => self.note_start(lun, serial),
             Taken::Waits => {}
             Taken::Joined => self.count(|dropped| &mut dropped.repeated),
             Taken::Full => self.count(|dropped| &mut dropped.overload),
         }
     }
 
-    /// Gives a request in flight to the disk.
-    fn start(self: &Rc<Self>, lun: &Rc<Lun>, serial: u64) {
-        let op = {
-            let flights = lun.flights.borrow();
-            let flight = flights.get(serial);
-            let offset = flight.first * SECTOR as u64;
-            match &flight.write {
-                Some(payload) => {
-                    let op = Op::write(offset, payload.data.clone());
-                    if lun.options().volatile { op } else { op.with_fua() }
-                }
-                None => Op::read(offset, self.pool.take(usize::from(flight.sectors) * SECTOR)),
-            }
-        };
-        let mut answer = lun.disk.submit(op);
-        if let Some(done) = poll_once(&mut answer) {
-            return self.end(lun, serial, done);
-        }
-        let (shared, lun) = (Rc::clone(self), Rc::clone(lun));
-        self.tasks.spawn(async move {
-            let done = answer.await;
-            shared.end(&lun, serial, done);
-        });
-    }
-
-    /// Answers a request that the disk has ended, and starts those that waited for it.
-    fn end(self: &Rc<Self>, lun: &Rc<Lun>, serial: u64, done: Done) {
+    /// Answers a request that the disk has ended, and notes those that waited for it.
+    pub(super) fn end(
+        &self,
+        lun: &Rc<Lun>,
+        serial: u64,
+        result: Result<(), ErrorKind>,
+        data: Option<SharedBuf>,
+    ) {
         let (flight, released) = lun.flights.borrow_mut().end(serial);
-        let data = match done.work {
-            Work::Read(mut bufs) if done.result.is_ok() => bufs.pop().map(io::Buf::freeze),
-            _ => None,
-        };
         for Copy { port, header, ata } in flight.copies {
-            if let (Some(payload), Ok(())) = (&flight.write, &done.result) {
+            if let (Some(payload), Ok(())) = (&flight.write, &result) {
                 let content =
                     Content { first: flight.first, sectors: flight.sectors, print: payload.print };
                 lun.history.borrow_mut().record(header.source, header.tag, content);
             }
-            let outcome = outcome(ata, done.result.as_ref().map_err(io::Error::kind).copied());
-            self.answer(lun, &port, header, outcome, data.clone());
+            self.answer(lun, &port, header, outcome(ata, result), data.clone());
         }
-        released.into_iter().for_each(|serial| self.start(lun, serial));
+        released.into_iter().for_each(|serial| self.note_start(lun, serial));
         if lun.flights.borrow().is_empty() {
             lun.quiet.raise();
         }

@@ -51,6 +51,8 @@ pub struct Lun {
     state: RefCell<LunState>,
     pub(super) flights: RefCell<Flights>,
     pub(super) history: RefCell<History>,
+    /// Requests in flight that are given to the disk at the end of this batch of frames.
+    pub(super) starting: RefCell<Vec<u64>>,
     /// Raised when the last request in flight has ended.
     pub(super) quiet: Signal,
     /// A change of the state is being kept. Others wait, by being repeated.
@@ -78,6 +80,7 @@ impl Lun {
             state: RefCell::new(state),
             flights: RefCell::default(),
             history: RefCell::default(),
+            starting: RefCell::default(),
             quiet: Signal::new(),
             changing: Cell::new(false),
         }

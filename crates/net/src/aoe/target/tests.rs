@@ -3,6 +3,7 @@
 mod control;
 mod hostile;
 mod order;
+mod runs;
 mod transfers;
 
 use std::cell::RefCell;
