@@ -416,7 +416,8 @@ fn a_connection_that_breaks_often_is_given_up_for_a_while() {
 
 #[test]
 fn another_disk_in_its_place_is_refused_for_good() {
-    let changes: [(&dyn Fn(&Server), &str); 4] = [
+    type Change<'a> = (&'a dyn Fn(&Server), &'a str);
+    let changes: [Change<'_>; 4] = [
         (&|server| *server.identity.borrow_mut() = "S2".into(), "its serial was \"S1\""),
         (&|server| change(server, |limits| limits.bytes -= 4096), "has shrunk"),
         (&|server| change(server, |limits| limits.logical_block = 4096), "block size"),

@@ -77,7 +77,9 @@ impl AoeConnector {
         let (ports, broke) = (initiator.run(), initiator.broke());
         let ended = Ended(last_frame, clock);
         let run = Box::pin(async move {
-            let broke = async move { drop(broke.await) };
+            let broke = async move {
+                broke.await;
+            };
             if let Some(Err(error)) = first(ports, broke).await {
                 tracing::debug!(%error, "the last port of an AoE disk has ended");
             }
