@@ -43,6 +43,7 @@ use crate::md::{Crc32c, Superblock, Timestamp, Uuid};
 pub mod bad;
 pub mod checksums;
 mod consistency;
+pub mod export;
 mod frame;
 pub mod journal;
 pub mod log;
@@ -89,7 +90,7 @@ fields! { 384;
 pub const HEADER_BYTES: u64 = 4096;
 /// Bytes of both copies, at the start of the area.
 pub const HEADERS_BYTES: u64 = 2 * HEADER_BYTES;
-/// Bytes for two copies of the array's list of bad blocks.
+/// Bytes for two copies of the array's list of bad blocks, and of the state of its export.
 pub const HISTORY_BYTES: u64 = 64 << 10;
 /// The least an intent log needs.
 pub const LEAST_LOG_BYTES: u64 = 256 << 10;
@@ -448,7 +449,7 @@ impl PrivateHeader {
     /// Where the list of bad blocks lies that goes with this header: bytes from the start of the
     /// member. `None` if it would be longer than there is room for.
     pub fn bad_list(&self) -> Option<Range<u64>> {
-        let room = bad::LIST_BYTES;
+        let room = bad::COPY_BYTES;
         let start = self.parts.history.start + PrivateHeader::copy(self.events) * room;
         let bytes = bad::bytes_of(self.bad);
         (bytes <= room && start + room <= self.parts.history.end).then(|| start..start + bytes)

@@ -19,6 +19,7 @@ mod config_store;
 pub mod create;
 mod error;
 pub mod examine;
+pub mod export;
 pub mod recover;
 #[cfg(test)]
 mod test_disk;

@@ -6,7 +6,7 @@
 //! the filler.
 //!
 //! ```text
-//!   | ranges: offset, bytes (8 + 8) …            | 32 KiB, one copy for each copy of the header
+//!   | ranges: offset, bytes (8 + 8) …            | 24 KiB, one copy for each copy of the header
 //! ```
 //!
 //! Owns the form of the list. How many ranges it has and its checksum are in the header that goes
@@ -16,10 +16,14 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use super::HISTORY_BYTES;
+use super::export::EXPORT_BYTES;
 use crate::md::Crc32c;
 
+/// The distance of the copies. Lists of up to this size are read: there were such before the
+/// export state ([`super::export`]) got the end of each half.
+pub const COPY_BYTES: u64 = HISTORY_BYTES / 2;
 /// Bytes of one copy of the list.
-pub const LIST_BYTES: u64 = HISTORY_BYTES / 2;
+pub const LIST_BYTES: u64 = COPY_BYTES - EXPORT_BYTES;
 /// The most ranges that a list has.
 pub const MOST_RANGES: usize = LIST_BYTES as usize / ENTRY_BYTES;
 

@@ -327,7 +327,7 @@ impl Record {
     async fn write_bad_list(&self, reach: &MemberIo, events: u64, list: &[u8]) -> io::Result<()> {
         let Some(parts) = self.map.private_parts() else { return Ok(()) };
         assert!(list.len() as u64 <= bad::LIST_BYTES, "a list that overwrites the other copy");
-        let at = parts.history.start + PrivateHeader::copy(events) * bad::LIST_BYTES;
+        let at = parts.history.start + PrivateHeader::copy(events) * bad::COPY_BYTES;
         let end = at + list.len() as u64;
         assert!(end <= parts.history.end, "a list up to {end} would overwrite the checksums");
         self.writer(reach).write(at, list, false).await
