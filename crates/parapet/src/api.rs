@@ -141,8 +141,28 @@ pub(crate) struct Array {
     pub(crate) threads: usize,
     /// NBD URIs of the export.
     pub(crate) exports: Vec<String>,
+    /// The AoE export; null if it was not used since the server's start.
+    #[serde(default)]
+    pub(crate) aoe: Option<AoeView>,
     /// Problems, each with a remedy.
     pub(crate) problems: Vec<Problem>,
+}
+
+/// An AoE export of an array.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct AoeView {
+    /// Shelf and slot, `1.0`; null if it has none.
+    pub(crate) address: Option<String>,
+    /// Network interfaces.
+    pub(crate) interfaces: Vec<String>,
+    /// True if it is served.
+    pub(crate) online: bool,
+    /// The config string.
+    pub(crate) config: String,
+    /// The only clients that it answers; empty for all.
+    pub(crate) masks: Vec<String>,
+    /// The clients that have reserved it.
+    pub(crate) reserved_by: Vec<String>,
 }
 
 /// Consistency of an array's redundancy and data, and the policy that preserves it.

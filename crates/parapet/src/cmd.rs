@@ -20,6 +20,7 @@ mod completions;
 pub(crate) mod create;
 mod destroy;
 mod examine;
+mod export;
 mod health;
 mod import;
 mod list;
@@ -65,6 +66,11 @@ pub(crate) enum Verb {
     Speed(speed::Args),
     Wait(wait::Args),
     Health(health::Args),
+    Online(export::Online),
+    Offline(export::Offline),
+    Shelf(export::Shelf),
+    Mask(export::Mask),
+    Reservations(export::Reservations),
     Aoe(aoe::Args),
     Stop(stop::Args),
     Destroy(destroy::Args),
@@ -106,6 +112,11 @@ impl Verb {
             Verb::Speed(args) => speed::run(&args, terminal),
             Verb::Wait(args) => wait::run(&args, terminal),
             Verb::Health(args) => health::run(&args, terminal),
+            Verb::Online(args) => export::online(&args, terminal),
+            Verb::Offline(args) => export::offline(&args, terminal),
+            Verb::Shelf(args) => export::shelf(&args, terminal),
+            Verb::Mask(args) => export::mask(&args, terminal),
+            Verb::Reservations(args) => export::reservations(&args, terminal),
             Verb::Aoe(args) => aoe::run(&args, terminal),
             Verb::Stop(args) => stop::run(&args, terminal),
             Verb::Destroy(args) => destroy::run(args, terminal),

@@ -50,7 +50,7 @@ mod served;
 mod view;
 mod watch;
 
-pub(crate) use aoe::AoeExport;
+pub(crate) use aoe::{AoeExport, AoePlace, AoePolicy};
 use crew::{Card, Crew, Way, WorkerCommand};
 use exports::Shown;
 use listen::{bind, origin};

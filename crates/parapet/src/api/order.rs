@@ -19,6 +19,12 @@ pub(crate) struct Order {
     pub(crate) speed: Option<Speed>,
     /// Signatures that may be overwritten on a disk that is added: `ext4@0x438`.
     pub(crate) overwrite: Vec<String>,
+    /// An AoE address, with interfaces where they are meant: `1.0@eth1`.
+    pub(crate) aoe: Option<String>,
+    /// Masks of an AoE export to add or remove: `+02:00:00:00:00:01`.
+    pub(crate) masks: Vec<String>,
+    /// End the reservation.
+    pub(crate) clear: bool,
 }
 
 /// Limits of background work, in bytes of each member per second.

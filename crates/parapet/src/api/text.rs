@@ -70,12 +70,32 @@ impl Report for Array {
         for export in &self.exports {
             page.field("export", export);
         }
+        if let Some(aoe) = &self.aoe {
+            page.field("aoe", aoe.sentence());
+        }
         page.line("");
         page.table(&self.member_rows());
         if page.is_verbose() {
             page.line("");
             page.table(&self.counter_rows(page));
         }
+    }
+}
+
+impl AoeView {
+    fn sentence(&self) -> String {
+        let Some(address) = &self.address else { return "no address".into() };
+        let online = match self.online {
+            true => format!("online on {}", self.interfaces.join(", ")),
+            false => "offline".into(),
+        };
+        let masks = match self.masks.len() {
+            0 => String::new(),
+            1 => ", 1 mask".into(),
+            count => format!(", {count} masks"),
+        };
+        let reserved = if self.reserved_by.is_empty() { "" } else { ", reserved" };
+        format!("{address}, {online}{masks}{reserved}")
     }
 }
 

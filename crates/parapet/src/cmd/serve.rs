@@ -9,7 +9,7 @@ use net::nbd::wire::MAX_STRING_BYTES;
 use os::{Address, Signals, Spawner, Stdio};
 
 use crate::api::Serving;
-use crate::daemon::{AoeExport, Daemon};
+use crate::daemon::{AoeExport, AoePolicy, Daemon};
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
 use crate::flags::{Control, address};
@@ -62,12 +62,16 @@ pub(crate) struct Outlets {
     /// Memory limit for the requests of all NBD clients, 32M or more; further requests wait
     #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = nbd_memory)]
     nbd_memory: Size,
-    /// ATA over Ethernet export; may be repeated. NAME= is the array, if there are several
-    #[arg(long, value_name = "[NAME=]SHELF.SLOT@INTERFACE[,INTERFACE]")]
+    /// ATA over Ethernet export; may be repeated. NAME= is the array, if there are several. Without
+    /// SHELF.SLOT, the address is the one kept with the array, and it is online if it was
+    #[arg(long, value_name = "[NAME=][SHELF.SLOT]@INTERFACE[,INTERFACE]")]
     aoe: Vec<AoeExport>,
     /// Answer AoE writes before they are durable: a power cut loses data that clients believe safe
-    #[arg(long, requires = "aoe")]
+    #[arg(long)]
     aoe_volatile: bool,
+    /// AoE clients may change config strings, masks and reservations: any host on the wire can
+    #[arg(long)]
+    aoe_remote_control: bool,
     /// Serve one NBD client over standard input and output, then exit
     #[arg(long)]
     stdio: bool,
@@ -249,9 +253,9 @@ impl Outlets {
         for address in &self.nbd {
             daemon.serve_nbd(address).await?;
         }
-        if !self.aoe.is_empty() {
-            daemon.serve_aoe(&self.aoe, self.aoe_volatile).await?;
-        }
+        let (volatile, remote_control) = (self.aoe_volatile, self.aoe_remote_control);
+        daemon.set_aoe_policy(AoePolicy { volatile, remote_control });
+        daemon.serve_aoe(&self.aoe).await?;
         if let Some(path) = self.control.path() {
             return daemon.listen(path, false).await;
         }

@@ -6,8 +6,8 @@
 //! | `GET /v1/arrays/NAME` | `parapet/status/1`; NAME may be the UUID |
 //! | `POST /v1/arrays/NAME/VERB` | `parapet/changed/1`; the body is a `parapet/order/1` |
 //!
-//! VERB is one of `fail remove add re-add replace scrub clear speed stop`. Errors are
-//! `parapet/error/1`; the HTTP status follows from the exit status. The server accepts only its own
+//! VERB is one of `fail remove add re-add replace scrub clear speed online offline shelf mask
+//! reservations stop`. Errors are `parapet/error/1`; the HTTP status follows from the exit status. The server accepts only its own
 //! user and root.
 
 use std::future::poll_fn;
@@ -122,9 +122,10 @@ fn command_line(verb: &str, order: &Order) -> String {
     });
     let speed = order.speed.map(|speed| speed.sentence());
     let with = order.with.as_ref().map(|with| format!("with {with}"));
-    let rest = [member, with, order.scrub.clone(), speed];
-    let words: Vec<String> =
-        [verb.to_owned()].into_iter().chain(rest.into_iter().flatten()).collect();
+    let clear = order.clear.then(|| "--clear".to_owned());
+    let rest = [member, with, order.scrub.clone(), speed, order.aoe.clone(), clear];
+    let rest = rest.into_iter().flatten().chain(order.masks.iter().cloned());
+    let words: Vec<String> = [verb.to_owned()].into_iter().chain(rest).collect();
     words.join(" ")
 }
 

@@ -72,6 +72,9 @@ impl Served {
                 return;
             }
             self.check_connections(&mut connections).await;
+            if let Some(daemon) = daemon.upgrade() {
+                daemon.spread_export(&self).await;
+            }
             let now = clock.now();
             let writable = self.array.status().mode == Mode::ReadWrite;
             if writable && connections.retry_at.is_none_or(|at| at <= now) {

@@ -87,6 +87,11 @@ impl Daemon {
                 served.job_rate.limits_changed();
                 Ok(format!("{name}: background work goes {}", speed.sentence()))
             }
+            "online" => self.order_online(served, order).await,
+            "offline" => self.order_offline(served).await,
+            "shelf" => self.order_shelf(served, order).await,
+            "mask" => self.order_mask(served, order).await,
+            "reservations" => self.order_reservations(served, order).await,
             "stop" => self.stop(served).await,
             _ => Err(usage(&format!("{verb} is no order"))),
         }

@@ -72,6 +72,7 @@ impl Daemon {
             cached_bytes: status.cached_bytes,
             threads: self.crew.threads(),
             exports: self.exports.name_of(served).map(|name| self.uris(&name)).unwrap_or_default(),
+            aoe: self.aoe_view(served),
             problems: Vec::new(),
         };
         array.problems = self.problems(&array, status.mode);

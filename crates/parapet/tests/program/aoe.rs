@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::world::World;
+use crate::world::{World, until};
 
 /// Two interfaces with a cable between them; it goes with this value.
 struct Cable {
@@ -100,8 +100,151 @@ fn interfaces_that_cannot_serve_are_refused() {
     assert!(said.contains("an MTU of 547 carries no sector"), "{said}");
     ip(&["link", "set", &cable.server, "mtu", "1500"]);
     refused(&format!("pond={}", cable.export("1.0")), 2, "PPT-2001");
-    for wrong in ["1.0", "4095.0@eth0", "1.255@eth0", "1.0@eth0,eth0", "x@eth0"] {
+    for wrong in ["1.0", "4095.0@eth0", "1.255@eth0", "1.0@eth0,eth0", "x@eth0", "@"] {
         let words = ["serve", "tank", "m0", "m1", "--aoe", wrong];
         assert_eq!(world.run(&words).code, 2, "{wrong}");
     }
+}
+
+/// Waits until the target of this address answers on the client's end, or does not.
+fn until_answers(world: &World, cable: &Cable, answers: bool) {
+    let look = || world.json(&["aoe", "discover", &cable.client]);
+    until(|| look()["targets"].as_array().unwrap().is_empty() != answers);
+}
+
+fn mac_of(interface: &str) -> String {
+    let text = std::fs::read_to_string(format!("/sys/class/net/{interface}/address"));
+    text.expect("the interface exists").trim().to_owned()
+}
+
+#[test]
+fn an_export_goes_online_and_offline_while_the_array_is_served() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    let cable = Cable::new("9000");
+    let server = world.serve_members(&members);
+    assert!(world.order(&["status", "tank"])["aoe"].is_null());
+    world.order_refused(&["offline", "tank"], 3, "PPT-3006");
+    world.order_refused(&["online", "tank"], 2, "PPT-2001");
+    let no_interface = world.order_refused(&["online", "tank", "@nothere"], 2, "PPT-2001");
+    assert!(no_interface.contains("no AoE address"), "{no_interface}");
+    world.order(&["shelf", "tank", "7.3"]);
+    world.order_refused(&["online", "tank", "@nothere"], 5, "PPT-5003");
+    world.order(&["online", "tank", &format!("@{}", cable.server)]);
+    until_answers(&world, &cable, true);
+    world.order_refused(&["online", "tank"], 3, "PPT-3006");
+    world.order_refused(&["shelf", "tank", "7.4"], 3, "PPT-3006");
+    let aoe = world.order(&["status", "tank"])["aoe"].clone();
+    assert_eq!((aoe["address"].as_str(), aoe["online"].as_bool()), (Some("7.3"), Some(true)));
+    world.tool("aoetools", &["aoeping", "-s", "10", "7", "3", &cable.client]);
+    world.order(&["offline", "tank"]);
+    until_answers(&world, &cable, false);
+    world.order(&["shelf", "tank", "8.0"]);
+    // The interface of the last time.
+    world.order(&["online", "tank"]);
+    world.tool("aoetools", &["aoeping", "-s", "10", "8", "0", &cable.client]);
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn the_state_of_an_export_travels_with_the_array() {
+    for level in ["5", "0"] {
+        let world = World::new();
+        let members = world.create(level, 3, &[]);
+        let names: Vec<&str> = members.iter().map(String::as_str).collect();
+        let cable = Cable::new("1500");
+        let (own, other) = (mac_of(&cable.client), "02:00:00:00:00:09");
+        let server =
+            world.serve(&[&["tank"], &names[..], &["--aoe", &cable.export("7.3")]].concat());
+        world.order(&["mask", "tank", "--add", other, "--add", &own]);
+        server.kill();
+        // Without an address it is as it was.
+        let again = format!("@{}", cable.server);
+        let serve = [&["tank"], &names[..], &["--aoe", &again]].concat();
+        let server = world.serve(&serve);
+        until_answers(&world, &cable, true);
+        let masks = &world.order(&["status", "tank"])["aoe"]["masks"];
+        assert_eq!(*masks, serde_json::json!([other, own]));
+        let full = world.order(&["mask", "tank", "--remove", &own]);
+        assert!(full["message"].as_str().unwrap().contains("only 02:00:00:00:00:09"), "{full}");
+        until_answers(&world, &cable, false);
+        world.order(&["offline", "tank"]);
+        assert_eq!(server.terminate(), 0);
+        // Another machine, and members in another order.
+        let _ = std::fs::remove_dir_all(world.path("state"));
+        let mut moved = names.clone();
+        moved.reverse();
+        let server = world.serve(&[&["tank"], &moved[..], &["--aoe", &again]].concat());
+        let aoe = world.order(&["status", "tank"])["aoe"].clone();
+        assert_eq!((aoe["online"].as_bool(), aoe["address"].as_str()), (Some(false), Some("7.3")));
+        assert_eq!(server.terminate(), 0);
+    }
+}
+
+#[test]
+fn a_new_member_gets_the_state_and_a_stale_one_does_not_count() {
+    let world = World::new();
+    let members = world.create("1", 2, &["--spare", "s0"]);
+    let cable = Cable::new("1500");
+    let start = ["tank", &members[0], &members[1], "s0", "--aoe", &cable.export("7.3")];
+    let server = world.serve(&start);
+    world.order(&["mask", "tank", "--add", "02:00:00:00:00:01"]);
+    world.order(&["fail", "tank", "0"]);
+    world.wait_until_idle();
+    let (old, new) = ("02:00:00:00:00:01", "02:00:00:00:00:02");
+    world.order(&["mask", "tank", "--remove", old, "--add", new]);
+    world.order(&["fail", "tank", "1"]);
+    assert_eq!(server.terminate(), 0);
+    // Only the former spare is left, and a member with the older state.
+    let again = format!("@{}", cable.server);
+    let server = world.serve(&["tank", "s0", &members[0], "--degraded", "--aoe", &again]);
+    let masks = &world.order(&["status", "tank"])["aoe"]["masks"];
+    assert_eq!(*masks, serde_json::json!(["02:00:00:00:00:02"]));
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn clients_change_the_state_where_the_server_permits_it() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let cable = Cable::new("1500");
+    let export = ["--aoe", &cable.export("7.3")];
+    let config = |words: &[&str]| {
+        let (start, target) = (["aoecfg", "-t", "2"], ["7", "3", &*cable.client]);
+        world.try_tool("aoetools", &[&start[..], words, &target].concat()).out
+    };
+    let server = world.serve(&[&["tank"], &names[..], &export].concat());
+    config(&["-c", "fset", "-s", "mine"]);
+    assert!(!config(&["-c", "read"]).contains("mine"));
+    assert_eq!(world.order(&["status", "tank"])["aoe"]["config"], "");
+    assert!(world.log().contains("refused a change of the config string"), "{}", world.log());
+    assert_eq!(server.terminate(), 0);
+    let permit = ["--aoe-remote-control"];
+    let server = world.serve(&[&["tank"], &names[..], &export, &permit].concat());
+    config(&["-c", "fset", "-s", "mine"]);
+    until(|| world.order(&["status", "tank"])["aoe"]["config"] == "mine");
+    server.kill();
+    let server = world.serve(&[&["tank"], &names[..], &export].concat());
+    assert_eq!(world.order(&["status", "tank"])["aoe"]["config"], "mine");
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn an_interface_that_comes_back_is_served_again() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let cable = Cable::new("1500");
+    let export = ["--aoe", &cable.export("7.3")];
+    let server = world.serve(&[&["tank"], &names[..], &export].concat());
+    until_answers(&world, &cable, true);
+    ip(&["link", "del", &cable.server]);
+    until(|| world.log().contains("AoE is not served here"));
+    let (near, far) = (&*cable.server, &*cable.client);
+    ip(&["link", "add", near, "mtu", "1500", "type", "veth", "peer", "name", far]);
+    ip(&["link", "set", far, "up"]);
+    ip(&["link", "set", near, "up"]);
+    until_answers(&world, &cable, true);
+    assert_eq!(server.terminate(), 0);
 }

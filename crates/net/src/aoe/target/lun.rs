@@ -144,12 +144,13 @@ impl Lun {
     }
 }
 
-/// A change of a LUN's state that is being kept; ends when dropped.
-pub(super) struct Change(Rc<Lun>);
+/// A change of a LUN's state that is being kept, by a client's request or by the host; ends when
+/// dropped.
+pub struct Change(Rc<Lun>);
 
 impl Change {
     /// Begins one, unless another is being kept.
-    pub(super) fn begin(lun: &Rc<Lun>) -> Option<Change> {
+    pub fn begin(lun: &Rc<Lun>) -> Option<Change> {
         // Lazily: a change that is dropped ends.
         (!lun.changing.replace(true)).then(|| Change(Rc::clone(lun)))
     }
