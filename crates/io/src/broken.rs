@@ -14,8 +14,8 @@
 //! Owns the table of mutants and the current choice. Numbers (`1` … `30`) are the mutants that a
 //! simulator of such an engine should detect. `B1` … `B18` are data-loss bugs of other engines
 //! (`docs/testing.md` lists them). `ours` are bugs found here, or our own rules. If no seed below
-//! 3,000 detects a mutant, `by` names the tool that does: seeds with checksums, the simulator's
-//! sweep or exhaustive mode, or a test of `crates/array`.
+//! 3,000 detects a mutant, `by` names the tool that does: seeds with checksums or over AoE, the
+//! simulator's sweep or exhaustive mode, or a test of `crates/array`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -44,8 +44,9 @@ macro_rules! ways {
                 }
             }
 
-            /// The tool that detects it: `checksums` (seeds with checksums), `sweep`, `exhaustive`,
-            /// or `test NAME`, a test file of `crates/array`; `None` for a seed of the simulator.
+            /// The tool that detects it: `checksums` (seeds with checksums), `aoe` (seeds over
+            /// AoE), `sweep`, `exhaustive`, or `test NAME`, a test file of `crates/array`; `None`
+            /// for a seed of the simulator.
             pub fn by(self) -> Option<&'static str> {
                 match self {
                     $(Broken::$name => ways!(@by $($tool)?),)+

@@ -134,6 +134,19 @@ impl TaskSet {
         self.len() == 0
     }
 
+    /// Ends every task where it stands: for a set that its own tasks keep alive. Not for a task.
+    pub fn clear(&self) {
+        let mut ended = Vec::new();
+        for (index, entry) in self.tasks.borrow_mut().iter_mut().enumerate() {
+            if let Some(entry) = entry.take() {
+                self.vacant.borrow_mut().push(index);
+                ended.push(entry);
+            }
+        }
+        // Dropping a task may spawn others: outside the borrow.
+        drop(ended);
+    }
+
     /// Polls the woken tasks, and those that they wake, for a bounded number of rounds; then the
     /// host gets its turn. Ready when the set is empty.
     pub fn poll(&self, cx: &mut Context<'_>) -> Poll<()> {
@@ -241,6 +254,27 @@ mod tests {
         drop(set);
         signal.raise();
         assert!(ready.upgrade().is_none(), "queue and handles hold each other");
+    }
+
+    #[test]
+    fn a_cleared_set_drops_its_tasks_and_takes_new_ones() {
+        let set = Rc::new(TaskSet::new());
+        let (signal, held) = (Rc::new(Signal::new()), Rc::new(()));
+        for _ in 0..2 {
+            let (keeps_itself, waiting, held) =
+                (Rc::clone(&set), Rc::clone(&signal), Rc::clone(&held));
+            set.spawn(async move {
+                waiting.wait().await;
+                drop((keeps_itself, held));
+            });
+        }
+        complete(set.run());
+        set.clear();
+        assert_eq!((Rc::strong_count(&held), Rc::strong_count(&set), set.len()), (1, 1, 0));
+        // A late wake of a task that is gone.
+        signal.raise();
+        set.spawn(std::future::ready(()));
+        assert_eq!(complete(set.run()), Some(()));
     }
 
     #[test]

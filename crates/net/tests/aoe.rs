@@ -110,7 +110,8 @@ fn read(number: usize) -> Vec<u8> {
     };
     let mut frame = vec![0; ATA_HEADER_BYTES];
     header.put(&mut frame);
-    Ata::transfer(false, number as u64, 1).put(&mut frame[HEADER_BYTES..]);
+    // Not adjacent: those go to the disk as one.
+    Ata::transfer(false, 2 * number as u64, 1).put(&mut frame[HEADER_BYTES..]);
     frame
 }
 

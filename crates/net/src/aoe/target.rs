@@ -32,7 +32,7 @@ use std::io::Result;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use io::{Frame, Link, Mac, Pool, Signal, TaskSet};
+use io::{Clock, Frame, Link, Mac, Pool, Signal, TaskSet, Time};
 
 pub use self::flights::MAX_FLIGHTS;
 pub use self::lun::{Change, Lun, LunOptions, LunState};
@@ -111,6 +111,7 @@ struct Shared {
     starting: RefCell<Vec<Rc<Lun>>>,
     host: Rc<dyn Host>,
     pool: Pool,
+    clock: RefCell<Option<Rc<dyn Clock>>>,
     tasks: TaskSet,
     dropped: Cell<Dropped>,
     stopped: Cell<bool>,
@@ -126,6 +127,7 @@ impl Target {
             starting: RefCell::default(),
             host,
             pool,
+            clock: RefCell::default(),
             tasks: TaskSet::new(),
             dropped: Cell::default(),
             stopped: Cell::new(false),
@@ -133,8 +135,16 @@ impl Target {
         }))
     }
 
+    /// Forgets writes after a while by this clock. Without one the target remembers them until many
+    /// frames have passed, and may take a write of a client that was restarted for a late copy.
+    #[must_use]
+    pub fn with_clock(self, clock: Rc<dyn Clock>) -> Target {
+        self.0.clock.replace(Some(clock));
+        self
+    }
+
     /// Carries out what the ports accept; to be driven by the host until it completes, after
-    /// [`Target::stop`].
+    /// [`Target::stop`]. If it is dropped sooner, requests in flight are not answered.
     pub fn run(&self) -> impl Future<Output = ()> + use<> {
         let shared = Rc::clone(&self.0);
         let stopped = Rc::clone(&shared);
@@ -143,7 +153,9 @@ impl Target {
                 stopped.stop.wait().await;
             }
         });
-        async move { shared.tasks.run().await }
+        // Requests in flight hold the target, which holds them.
+        let driven = Driven(shared);
+        async move { driven.0.tasks.run().await }
     }
 
     /// Serves on this port: a future to be driven by the host. It completes when the target was
@@ -197,6 +209,15 @@ impl Target {
     pub fn stop(&self) {
         self.0.stopped.set(true);
         self.0.stop.raise();
+    }
+}
+
+/// Ends the tasks of a target with their driver.
+struct Driven(Rc<Shared>);
+
+impl Drop for Driven {
+    fn drop(&mut self) {
+        self.0.tasks.clear();
     }
 }
 
@@ -276,6 +297,10 @@ impl Shared {
 
     fn lun(&self, address: Address) -> Option<Rc<Lun>> {
         self.luns.borrow().get(&address).cloned()
+    }
+
+    fn now(&self) -> Time {
+        self.clock.borrow().as_ref().map_or(Time::default(), |clock| clock.now())
     }
 
     fn is_own(&self, mac: Mac) -> bool {

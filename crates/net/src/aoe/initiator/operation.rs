@@ -151,8 +151,8 @@ impl Operation {
     }
 
     /// The next frame's part, of at most so many sectors (a power of two). Pieces end at multiples
-    /// of that, so that blocks are not split. None if no frame is left, or if `is_blocked` says so of
-    /// the sectors that the piece would write.
+    /// of that, so that blocks are not split. `is_blocked` says whether sectors must not be written
+    /// yet.
     pub(super) fn next_piece(
         &mut self,
         most_sectors: u8,
@@ -174,10 +174,8 @@ impl Operation {
         if let Flush::Now(command) = self.flush {
             self.flush = Flush::Made;
             self.waiting += 1;
-            return Next::Piece(Piece {
-                ata: Ata { sectors: 0, ..Ata::plain(command) },
-                at: self.next,
-            });
+            let ata = Ata { sectors: 0, ..Ata::plain(command) };
+            return Next::Piece(Piece { ata, at: self.next });
         }
         Next::Nothing
     }

@@ -6,6 +6,7 @@
 
 use std::rc::Rc;
 
+use io::broken::{Broken, broken};
 use io::link::{ETHERNET_BYTES, HEAD_BYTES};
 use io::{ErrorKind, Frame, Op, SharedBuf};
 
@@ -98,11 +99,14 @@ impl Shared {
     fn take(self: &Rc<Self>, lun: &Rc<Lun>, copy: Copy, data: Option<SharedBuf>) {
         let Header { source, tag, .. } = copy.header;
         let (first, sectors) = (copy.ata.first_sector(), copy.ata.sectors);
+        lun.history.borrow_mut().tick(self.now());
         lun.history.borrow_mut().note(source, tag);
         let payload = data.map(|data| Payload { print: fingerprint(&data), data });
         if let Some(Payload { print, .. }) = payload {
             let content = Content { first, sectors, print };
-            if lun.history.borrow().is_repeated(source, tag, content) {
+            if lun.history.borrow().is_repeated(source, tag, content)
+                && !broken(Broken::AoeLateExecuted)
+            {
                 self.count(|dropped| &mut dropped.late);
                 return self.answer(lun, &copy.port, copy.header, copy.ata.done(), None);
             }
@@ -117,6 +121,29 @@ impl Shared {
         }
     }
 
+    /// Notes a request that has waited for a write, to be started; unless it has turned out to be a
+    /// late copy of a write that this one has overwritten.
+    fn release(&self, lun: &Rc<Lun>, serial: u64) {
+        let is_late = {
+            let (flights, history) = (lun.flights.borrow(), lun.history.borrow());
+            let content = flights.get(serial).content();
+            let is_repeated = |copy: &Copy| {
+                let Header { source, tag, .. } = copy.header;
+                content.is_some_and(|content| history.is_repeated(source, tag, content))
+            };
+            flights.get(serial).copies.iter().all(is_repeated)
+        };
+        if !is_late || broken(Broken::AoeLateExecuted) {
+            return self.note_start(lun, serial);
+        }
+        let (flight, released) = lun.flights.borrow_mut().end(serial);
+        for Copy { port, header, ata } in flight.copies {
+            self.count(|dropped| &mut dropped.late);
+            self.answer(lun, &port, header, ata.done(), None);
+        }
+        released.into_iter().for_each(|serial| self.release(lun, serial));
+    }
+
     /// Answers a request that the disk has ended, and notes those that waited for it.
     pub(super) fn end(
         &self,
@@ -126,15 +153,15 @@ impl Shared {
         data: Option<SharedBuf>,
     ) {
         let (flight, released) = lun.flights.borrow_mut().end(serial);
+        lun.history.borrow_mut().tick(self.now());
+        let content = flight.content();
         for Copy { port, header, ata } in flight.copies {
-            if let (Some(payload), Ok(())) = (&flight.write, &result) {
-                let content =
-                    Content { first: flight.first, sectors: flight.sectors, print: payload.print };
+            if let (Some(content), Ok(())) = (content, &result) {
                 lun.history.borrow_mut().record(header.source, header.tag, content);
             }
             self.answer(lun, &port, header, outcome(ata, result), data.clone());
         }
-        released.into_iter().for_each(|serial| self.note_start(lun, serial));
+        released.into_iter().for_each(|serial| self.release(lun, serial));
         if lun.flights.borrow().is_empty() {
             lun.quiet.raise();
         }

@@ -7,9 +7,11 @@
 use std::rc::Rc;
 
 use io::SharedBuf;
+use io::broken::{Broken, broken};
 
 use super::super::wire::Header;
 use super::super::wire::ata::Ata;
+use super::history::Content;
 use super::port::Port;
 
 /// The most requests of a LUN in flight. It announces a quarter of that, for each of several
@@ -32,7 +34,7 @@ pub(super) struct Flight {
     pub(super) first: u64,
     pub(super) sectors: u8,
     started: bool,
-    /// A write has come since that overlaps this read: a later read must see it.
+    /// A write that overlaps this read has come or ended since: a later read must see it.
     outdated: bool,
     pub(super) copies: Vec<Copy>,
 }
@@ -76,10 +78,16 @@ impl Flight {
         }
     }
 
+    /// What it writes; nothing if it reads.
+    pub(super) fn content(&self) -> Option<Content> {
+        let print = self.write.as_ref()?.print;
+        Some(Content { first: self.first, sectors: self.sectors, print })
+    }
+
     fn is_same(&self, other: &Flight) -> bool {
         let print = |it: &Flight| it.write.as_ref().map(|payload| payload.print);
         let what = |it: &Flight| (it.first, it.sectors, print(it));
-        !self.outdated && what(self) == what(other)
+        !self.outdated && what(self) == what(other) && !broken(Broken::AoeCopyInFlightExecuted)
     }
 
     fn overlaps(&self, other: &Flight) -> bool {
@@ -106,10 +114,7 @@ impl Flights {
         if self.list.len() == MAX_FLIGHTS {
             return Taken::Full;
         }
-        if flight.write.is_some() {
-            let reads = self.list.iter_mut().filter(|it| it.write.is_none());
-            reads.filter(|it| it.overlaps(&flight)).for_each(|it| it.outdated = true);
-        }
+        self.outdate_reads(&flight);
         self.serial += 1;
         flight.serial = self.serial;
         flight.started = !self.must_wait(self.list.len(), &flight);
@@ -133,6 +138,7 @@ impl Flights {
     pub(super) fn end(&mut self, serial: u64) -> (Flight, Vec<u64>) {
         let ended = self.list.remove(self.place(serial));
         let mut released = Vec::new();
+        self.outdate_reads(&ended);
         if ended.write.is_some() {
             for index in 0..self.list.len() {
                 let waiting = &self.list[index];
@@ -145,6 +151,14 @@ impl Flights {
         (ended, released)
     }
 
+    /// Later reads do not join reads that may not have seen this write.
+    fn outdate_reads(&mut self, flight: &Flight) {
+        if flight.write.is_some() {
+            let reads = self.list.iter_mut().filter(|it| it.write.is_none());
+            reads.filter(|it| it.overlaps(flight)).for_each(|it| it.outdated = true);
+        }
+    }
+
     fn place(&self, serial: u64) -> usize {
         let found = self.list.binary_search_by_key(&serial, |it| it.serial);
         found.expect("in flight until it is ended")
@@ -152,6 +166,9 @@ impl Flights {
 
     /// True if an earlier write than place `index` overlaps this write.
     fn must_wait(&self, index: usize, flight: &Flight) -> bool {
+        if broken(Broken::AoeOverlapUnordered) {
+            return false;
+        }
         let earlier = &self.list[..index];
         flight.write.is_some() && earlier.iter().any(|it| it.write.is_some() && it.overlaps(flight))
     }

@@ -22,12 +22,17 @@
 //! addresses are one client if the counts seen from them interleave and never coincide: two clients
 //! that count for themselves, and are at the same place, use every count twice.
 //!
-//! Counters wrap, so what is older than [`LATELY`] frames is not compared. Tags of Linux have bit 31
+//! Counters wrap, and begin anew when a client restarts, so what is older than [`LATELY`] frames or
+//! [`REMEMBERED`] is not compared. Tags of Linux have bit 31
 //! clear; those of its user-space tools, which are random, have it set.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
-use io::Mac;
+use io::broken::{Broken, broken};
+use io::{Mac, Time};
+
+use super::super::FRAME_LIFETIME;
 
 /// How many writes of a LUN are remembered.
 pub(super) const MAX_WRITES: usize = 4096;
@@ -37,10 +42,13 @@ const CHAINS: usize = MAX_WRITES;
 pub(super) const MAX_CLIENTS: usize = 256;
 /// How many frames of a LUN back tags are compared: a quarter of what the counter counts.
 const LATELY: u64 = 8192;
+/// How long a write is remembered: its answer may be as late as a frame can be, and the client may
+/// send a copy just before it comes.
+const REMEMBERED: Duration = FRAME_LIFETIME.saturating_mul(2);
 /// How many counts of an address are remembered, to tell clients apart.
 const MAX_COUNTS: usize = 64;
-/// How many frames pass between two comparisons of addresses.
-const COMPARE_EVERY: u64 = 16;
+/// With how many other addresses one is compared for a frame, however many a flood invents.
+const MAX_COMPARED: usize = 8;
 /// So many counts of each of two addresses must interleave.
 const ENOUGH: usize = 4;
 /// Counts of one client from two addresses are not further apart.
@@ -81,17 +89,24 @@ struct Written {
     content: Content,
     /// The number of the frame that was taken in last when it was done.
     at: u64,
+    /// When it was done.
+    done: Time,
     /// The end of the number range of the chain's earlier writes: the number after the last one.
     chain_end: u64,
 }
 
-/// An address that requests come from.
-#[derive(Default)]
-struct Sender {
-    /// The newest counts, as they came.
-    counts: VecDeque<u32>,
-    /// Other addresses of the same client.
-    same: Vec<Mac>,
+/// A count that was seen.
+#[derive(Clone, Copy)]
+struct Count {
+    count: u32,
+    at: Time,
+}
+
+impl Count {
+    /// True if one counter can have been at both: it has the same count again after a restart.
+    fn is_about(self, other: Count) -> bool {
+        self.at.max(other.at) - self.at.min(other.at) <= REMEMBERED
+    }
 }
 
 pub(super) struct History {
@@ -100,9 +115,11 @@ pub(super) struct History {
     first_number: u64,
     /// For each chain the number after its newest write.
     chain_ends: Box<[u64; CHAINS]>,
-    senders: BTreeMap<Mac, Sender>,
+    /// The newest counts of each address, as they came.
+    counts: BTreeMap<Mac, VecDeque<Count>>,
     /// Frames taken in.
     frames: u64,
+    now: Time,
 }
 
 impl Default for History {
@@ -111,8 +128,9 @@ impl Default for History {
             writes: VecDeque::new(),
             first_number: 0,
             chain_ends: Box::new([0; CHAINS]),
-            senders: BTreeMap::new(),
+            counts: BTreeMap::new(),
             frames: 0,
+            now: Time::default(),
         }
     }
 }
@@ -129,33 +147,38 @@ fn is_before(count: u32, other: u32) -> bool {
 }
 
 impl History {
+    /// It is so late now.
+    pub(super) fn tick(&mut self, now: Time) {
+        self.now = now;
+    }
+
     /// Takes note of a request.
     pub(super) fn note(&mut self, client: Mac, tag: u32) {
         self.frames += 1;
         let Some(count) = count_of(tag) else { return };
-        if !self.senders.contains_key(&client) && self.senders.len() == MAX_CLIENTS {
+        if !self.counts.contains_key(&client) && self.counts.len() == MAX_CLIENTS {
             // Forgetting only means that late copies of that client are not recognized for a while.
-            self.senders.pop_first();
+            self.counts.pop_first();
         }
-        let sender = self.senders.entry(client).or_default();
-        sender.counts.push_back(count);
-        if sender.counts.len() > MAX_COUNTS {
-            sender.counts.pop_front();
-        }
-        // One comparison in a while, however many addresses a flood invents.
-        if self.frames.is_multiple_of(COMPARE_EVERY) {
-            self.compare_with_another(client);
+        let counts = self.counts.entry(client).or_default();
+        counts.push_back(Count { count, at: self.now });
+        if counts.len() > MAX_COUNTS {
+            counts.pop_front();
         }
     }
 
     /// True if this write was done and must not be done again.
     pub(super) fn is_repeated(&self, client: Mac, tag: u32, content: Content) -> bool {
         let since = self.frames.saturating_sub(LATELY);
-        let mut lately = self.with_content(content).take_while(|&(_, it)| it.at >= since);
-        let Some((newest, _)) = lately.clone().find(|(_, it)| self.is_one(client, it.client))
-        else {
+        let is_recent = |it: &Written| it.at >= since && self.now - it.done <= REMEMBERED;
+        let mut lately = self.with_content(content).take_while(|&(_, it)| is_recent(it));
+        let mut family = Family { history: self, client, compared: Vec::new() };
+        let Some((newest, _)) = lately.clone().find(|(_, it)| family.has(it.client)) else {
             return false;
         };
+        if broken(Broken::AoeReackedWithoutHistory) {
+            return true;
+        }
         if lately.any(|(_, it)| (it.client, it.tag) == (client, tag)) {
             return true;
         }
@@ -163,7 +186,7 @@ impl History {
         // Done after its last copy, by a request that was sent later.
         self.writes.range(newest + 1..).any(|it| {
             let later = count_of(it.tag).is_some_and(|other| is_before(count, other));
-            later && it.content.overlaps(&content) && self.is_one(client, it.client)
+            later && it.content.overlaps(&content) && family.has(it.client)
         })
     }
 
@@ -183,50 +206,62 @@ impl History {
     pub(super) fn record(&mut self, client: Mac, tag: u32, content: Content) {
         let end = self.first_number + self.writes.len() as u64 + 1;
         let chain_end = std::mem::replace(&mut self.chain_ends[content.chain()], end);
-        self.writes.push_back(Written { client, tag, content, at: self.frames, chain_end });
+        let (at, done) = (self.frames, self.now);
+        self.writes.push_back(Written { client, tag, content, at, done, chain_end });
         if self.writes.len() > MAX_WRITES {
             self.writes.pop_front();
             self.first_number += 1;
         }
     }
 
+    /// True if two addresses are of one client.
     fn is_one(&self, one: Mac, other: Mac) -> bool {
-        let linked = |it: &Sender| it.same.contains(&other);
-        one == other || self.senders.get(&one).is_some_and(linked)
+        let verdict = |ones, others| interleave(ones, others) == Some(true);
+        let counts = self.counts.get(&one).zip(self.counts.get(&other));
+        one == other || counts.is_some_and(|(ones, others)| verdict(ones, others))
     }
+}
 
-    /// Decides whether another address, each in its turn, belongs to the client with this one.
-    fn compare_with_another(&mut self, client: Mac) {
-        let turn = (self.frames / COMPARE_EVERY) as usize % self.senders.len();
-        let Some(&other) = self.senders.keys().nth(turn) else { return };
-        if other == client {
-            return;
+/// The addresses of a client, as far as they were compared.
+struct Family<'a> {
+    history: &'a History,
+    client: Mac,
+    compared: Vec<(Mac, bool)>,
+}
+
+impl Family<'_> {
+    fn has(&mut self, other: Mac) -> bool {
+        if other == self.client {
+            return true;
         }
-        let verdict = interleave(&self.senders[&client].counts, &self.senders[&other].counts);
-        let Some(is_one) = verdict else { return };
-        for (one, another) in [(client, other), (other, client)] {
-            let Some(sender) = self.senders.get_mut(&one) else { continue };
-            sender.same.retain(|it| *it != another);
-            if is_one {
-                sender.same.push(another);
-            }
+        if let Some((_, is_one)) = self.compared.iter().find(|(mac, _)| *mac == other) {
+            return *is_one;
         }
+        if self.compared.len() == MAX_COMPARED {
+            return false;
+        }
+        let is_one = self.history.is_one(self.client, other);
+        self.compared.push((other, is_one));
+        is_one
     }
 }
 
 /// True if these counts are of one counter, false if of two; none if they do not say. Repeated
 /// frames have their count twice, so two counts in common are needed to tell.
-fn interleave(ones: &VecDeque<u32>, others: &VecDeque<u32>) -> Option<bool> {
-    let common = ones.iter().filter(|count| others.contains(count));
+fn interleave(ones: &VecDeque<Count>, others: &VecDeque<Count>) -> Option<bool> {
+    let is_same = |one: &Count, other: &Count| one.count == other.count && one.is_about(*other);
+    let common = ones.iter().filter(|one| others.iter().any(|other| is_same(one, other)));
     if common.count() > 1 {
         return Some(false);
     }
     // Counts of one that lie between near counts of the other.
-    let between = |some: &VecDeque<u32>, of: &VecDeque<u32>| {
-        let is_near = |low: u32, high: u32| (high.wrapping_sub(low) & COUNT_MASK) < NEAR;
+    let between = |some: &VecDeque<Count>, of: &VecDeque<Count>| {
+        let is_next = |low: Count, high: Count| {
+            let apart = high.count.wrapping_sub(low.count) & COUNT_MASK;
+            is_before(low.count, high.count) && apart < NEAR && low.is_about(high)
+        };
         let inside = some.iter().filter(|&&count| {
-            of.iter().any(|&low| is_before(low, count) && is_near(low, count))
-                && of.iter().any(|&high| is_before(count, high) && is_near(count, high))
+            of.iter().any(|&low| is_next(low, count)) && of.iter().any(|&high| is_next(count, high))
         });
         inside.count()
     };
@@ -371,6 +406,18 @@ mod tests {
     }
 
     #[test]
+    fn a_client_that_restarts_writes_the_same_again() {
+        for (pause, is_late) in [(REMEMBERED, true), (REMEMBERED + Duration::from_nanos(1), false)]
+        {
+            let mut history = History::default();
+            write(&mut history, A, tag(100), content(1));
+            write(&mut history, A, tag(101), content(2));
+            history.tick(Time(0) + pause);
+            assert_eq!(is_repeated(&mut history, A, tag(3), content(1)), is_late, "{pause:?}");
+        }
+    }
+
+    #[test]
     fn what_is_old_is_not_compared() {
         for (frames, lately) in [(LATELY - 1, true), (LATELY, true), (LATELY + 1, false)] {
             let mut history = History::default();
@@ -417,8 +464,8 @@ mod tests {
             for count in 0..MAX_COUNTS as u32 + 1 {
                 history.note(Mac([2, 0, 0, 0, high, low]), tag(count));
             }
-            assert!(history.senders.len() <= MAX_CLIENTS);
-            assert!(history.senders.values().all(|it| it.counts.len() <= MAX_COUNTS));
+            assert!(history.counts.len() <= MAX_CLIENTS);
+            assert!(history.counts.values().all(|it| it.len() <= MAX_COUNTS));
         }
     }
 

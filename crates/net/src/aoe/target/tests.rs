@@ -257,6 +257,15 @@ fn a_lun_is_served_on_its_ports_only() {
 }
 
 #[test]
+fn a_target_whose_driver_is_dropped_lets_go_of_its_disk() {
+    let disk = Rc::new(MemDisk::new(MIB));
+    let bench = Bench::new(Rc::clone(&disk) as Rc<dyn Disk>, options());
+    assert!(Rc::strong_count(&disk) > 1);
+    drop(bench);
+    assert_eq!(Rc::strong_count(&disk), 1);
+}
+
+#[test]
 fn the_target_stops_when_it_is_stopped() {
     let (bench, _) = Bench::on_memory();
     bench.target.stop();

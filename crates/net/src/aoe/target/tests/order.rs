@@ -134,6 +134,18 @@ fn a_read_after_a_write_does_not_join_a_read_before_it() {
 }
 
 #[test]
+fn a_read_after_a_write_does_not_join_a_read_during_it() {
+    let (bench, disk) = held();
+    bench.send(counted(1), &write(1, 7));
+    bench.send(counted(2), &read(0));
+    disk.release(0);
+    bench.settle();
+    // The disk may have carried the read out before the write.
+    bench.send(counted(3), &read(0));
+    assert_eq!(disk.waiting(), [(0, false), (0, false)]);
+}
+
+#[test]
 fn a_late_copy_does_not_undo_a_later_write() {
     let (bench, disk) = held();
     let done = |header: Header, argument: &[u8]| {
@@ -159,6 +171,32 @@ fn a_late_copy_does_not_undo_a_later_write() {
     done(counted(6), &write(8, 6));
     done(counted(5), &write(16, 5));
     assert_eq!((byte_at(&disk, 8), byte_at(&disk, 16)), (6, 5));
+}
+
+#[test]
+fn a_late_copy_that_arrives_during_a_later_write_does_not_undo_it() {
+    let (bench, disk) = held();
+    let release = || {
+        disk.release(0);
+        bench.settle();
+    };
+    bench.send(counted(2), &write(0, 1));
+    release();
+    bench.send(counted(3), &write(0, 2));
+    bench.send(counted(1), &write(0, 1));
+    bench.send(counted(4), &write(1, 4));
+    assert_eq!(disk.waiting(), [(0, true)], "all overlap");
+    release();
+    assert_eq!(disk.waiting(), [(1, true)], "the late copy is answered and not done");
+    release();
+    assert_eq!((byte_at(&disk, 0), byte_at(&disk, 1)), (2, 4));
+    assert_eq!(bench.target.dropped().late, 1);
+    // The old value, written anew behind another write, is a write.
+    bench.send(counted(5), &write(0, 5));
+    bench.send(counted(6), &write(0, 1));
+    release();
+    release();
+    assert_eq!(byte_at(&disk, 0), 1);
 }
 
 #[test]
