@@ -79,6 +79,11 @@ const QUICK: &[&str] = &[
     "DiscardOneOffset",
     "DiscardKeepsEdges",
     "FlushForgetsHeld",
+    "AoeLateExecuted",
+    "AoeOverlapUnordered",
+    "AoeCopyInFlightExecuted",
+    "AoeReackedWithoutHistory",
+    "AoeRangeReused",
 ];
 /// Within these seeds.
 const QUICK_SEEDS: &[&str] = &["--seeds", "0..100"];
@@ -88,7 +93,8 @@ const QUICK_SEEDS: &[&str] = &["--seeds", "0..100"];
 struct Mutant {
     name: String,
     source: String,
-    /// The tool that detects it, if not a seed: `checksums`, `sweep`, `exhaustive`, `test NAME`.
+    /// The tool that detects it, if not a seed: `checksums`, `aoe`, `sweep`, `exhaustive`,
+    /// `test NAME`.
     by: String,
     what: String,
 }

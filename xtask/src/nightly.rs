@@ -2,7 +2,7 @@
 //! table.
 //!
 //! ```text
-//!   lane 1   simulator ─────────────────▶ full ────────▶ sums ───────▶ journal ─────▶
+//!   lane 1   simulator ─────────────────▶ full ────────▶ sums ───────▶ journal ─▶ aoe ▶
 //!   lane 2   sweep ▶ mutants ▶ torture ▶ power ▶ fuzz ───────▶ exhaustive ───────▶
 //! ```
 //!
@@ -60,7 +60,13 @@ const LANES: [&[Part]; 2] = [
             "journal",
             "new seeds with a journal device; every mark must be reached",
             "cargo sim --journal --seconds {seconds} --require-marks",
-            20,
+            15,
+        ),
+        part(
+            "aoe",
+            "new seeds over AoE; every mark must be reached",
+            "cargo sim --aoe --seconds {seconds} --require-marks",
+            5,
         ),
     ],
     &[

@@ -55,6 +55,12 @@ const STEPS: &[Step] = &[
     ),
     step("stores", "members on a store that fills up", "cargo sim --stores --seeds 0..300", 1),
     step(
+        "aoe",
+        "clients and a target of ATA over Ethernet on bad wires",
+        "cargo sim --aoe --seeds 0..3000 --require-marks",
+        1,
+    ),
+    step(
         "interop",
         "real kernels: one array of each layout in both directions; the kernel's NBD client",
         "cargo xtask interop --slice",

@@ -16,6 +16,7 @@
 //! hash of every event.
 #![forbid(unsafe_code)]
 
+pub mod aoe;
 pub mod check;
 pub mod checksummed;
 pub mod clock;
@@ -32,6 +33,7 @@ pub mod incident;
 pub mod journal;
 pub mod keep;
 pub mod lie;
+pub mod link;
 pub mod logged;
 pub mod mark;
 pub mod medium;

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use layout::Level;
 use sim::keep::Keep;
@@ -18,7 +18,7 @@ use sim::trace::{Detail, Trace};
 
 const USAGE: &str = "\
 usage: cargo sim [SEED] [OPTION]...
-       cargo sim --exhaustive | --sweep | --broken NAME    (each has a --help of its own)
+       cargo sim --exhaustive | --sweep | --aoe | --broken NAME    (each has a --help of its own)
 
 Run simulated arrays under faults and check them against an oracle. A failing seed is shrunk.
 
@@ -172,6 +172,9 @@ fn main() -> ExitCode {
     if words.next_if(|word| word == "--broken").is_some() {
         return sim::mutant::command(words);
     }
+    if words.next_if(|word| word == "--aoe").is_some() {
+        return sim::aoe::command(words);
+    }
     if words.next_if(|word| word == "--sweep").is_some() {
         return sim::sweep::command(words);
     }
@@ -232,7 +235,7 @@ fn run(request: &Request, tally: &mut Tally) {
         (from..to).for_each(|seed| try_seed(seed, request, tally));
     }
     if request.fresh || !request.regressions && request.seeds.is_none() {
-        let first = if request.of_commit { of_commit() } else { fresh() };
+        let first = if request.of_commit { report::commit_seed() } else { report::fresh_seed() };
         let start = Instant::now();
         request.head(&format!("new seeds from {first}"));
         let time = Duration::from_secs(request.seconds.unwrap_or(10));
@@ -249,20 +252,6 @@ fn spread(numbers: &mut [u64]) -> String {
         (Some(least), Some(median), Some(most)) => format!("{least} to {most}, median {median}"),
         _ => "none".into(),
     }
-}
-
-/// A new seed, derived from the time of day.
-fn fresh() -> u64 {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    mix(now.as_nanos() as u64) % 1_000_000_000
-}
-
-/// A seed derived from the commit: a second run uses the same one.
-fn of_commit() -> u64 {
-    // Uncommitted changes do not count: all runs before the next commit use the same seeds.
-    let commit = report::COMMIT.trim_end_matches(report::DIRTY);
-    let commit = commit.bytes().fold(0, |checksum, byte| mix(checksum ^ u64::from(byte)));
-    mix(commit) % 1_000_000_000
 }
 
 fn one(seed: u64, request: &Request, tally: &mut Tally) {

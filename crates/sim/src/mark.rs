@@ -258,6 +258,58 @@ pub const STORE_WRITE: &str = "F15: a write finds no space";
 /// Where members share a store.
 const STORED: [&str; 4] = [STORE_SHORT, STORE_FULL, STORE_LOSS, STORE_WRITE];
 
+/// Declares the marks of runs over AoE: a constant for each, and their table.
+macro_rules! aoe_marks {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub const $name: &str = $text;)*
+        const AOE: &[&str] = &[$($text),*];
+    };
+}
+
+aoe_marks! {
+    /// Our initiator, with one path.
+    AOE_OURS = "AoE: our initiator on one path";
+    /// And with several.
+    AOE_OURS_PATHS = "AoE: our initiator on several paths";
+    /// The model of Linux's driver.
+    AOE_LINUX = "AoE: Linux's driver";
+    /// The model of iPXE and WinAoE.
+    AOE_SAME_TAG = "AoE: a client that repeats with the same tag";
+    /// A target as vblade is.
+    AOE_FOREIGN = "AoE: a target without history";
+    /// F17.
+    AOE_LATE = "F17: the target recognizes a late copy";
+    /// F17 while the original is in flight.
+    AOE_JOINED = "F17: a copy joins its original in flight";
+    /// The target died and came back.
+    AOE_RESTARTED = "AoE: the target restarts";
+    /// While frames from before may still arrive.
+    AOE_RESTARTED_SOON = "AoE: the target restarts within a frame's lifetime";
+    /// A client's counter began anew.
+    AOE_REBOOTED = "AoE: a client's host restarts";
+    /// A silent partition.
+    AOE_CUT = "F16: a wire is cut, and no port notices";
+    /// A partition with an event.
+    AOE_TARGET_PORT = "F16: a port of the target is down";
+    /// A partition with an event on our side.
+    AOE_CLIENT_PORT = "F16: a port of the clients is down";
+    /// Frames must fit.
+    AOE_MTU = "AoE: the MTU of a wire shrinks";
+    /// Frames must fit, and nothing says so.
+    AOE_HOLE = "AoE: a wire loses large frames";
+    /// A client gave a request up.
+    AOE_GAVE_UP = "AoE: a client gives up";
+    /// The initiator says that the target may have been restarted.
+    AOE_SILENCE = "AoE: the initiator reports silence";
+    /// By its announcement.
+    AOE_ANNOUNCED = "AoE: the initiator reports an announcement";
+}
+
+/// Every mark that an ensemble of runs over AoE must reach.
+pub fn aoe() -> impl Iterator<Item = &'static str> {
+    AOE.iter().copied()
+}
+
 /// F8 in the table of checksums.
 pub const F8_TABLE: &str = "F8: rot in the table of checksums";
 /// Where arrays are asked to have checksums.
@@ -292,7 +344,8 @@ pub fn in_flight_mark(part: Part, health: Health) -> Option<&'static str> {
 /// True if the table has this name.
 pub fn is_known(name: &str) -> bool {
     let all = SINGLE.iter().chain(FLYING.iter().flatten());
-    all.chain(&JOURNALED).chain(&CHECKSUMMED).chain(&STORED).any(|known| *known == name)
+    let all = all.chain(&JOURNALED).chain(&CHECKSUMMED).chain(&STORED).chain(AOE);
+    all.into_iter().any(|known| *known == name)
 }
 
 /// Every mark that an ensemble of runs with these wishes must reach.

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   mutant ──────────▶ seeds, or the tool in its table row: seeds of arrays with
-//!                         │       checksums, sweep, exhaustive mode
+//!                         │       checksums, seeds over AoE, sweep, exhaustive mode
 //!                         │ fails                                │ no failure
 //!                         ▼                                      ▼
 //!                       the same with a sound engine: passes?  survived
@@ -24,7 +24,7 @@ use layout::Level;
 use crate::exhaust::{self, Extent};
 use crate::options::Wish;
 use crate::trace::Detail;
-use crate::{report, scenario, sweep};
+use crate::{aoe, report, scenario, sweep};
 
 /// Seeds within which a broken engine must be caught, unless it takes another tool.
 const SEEDS: u64 = 3000;
@@ -43,6 +43,8 @@ enum Catch {
     Seed(u64, bool),
     Case(exhaust::Case),
     Site(String),
+    /// A seed of clients and a target on bad wires.
+    Aoe(u64),
 }
 
 impl fmt::Display for Catch {
@@ -52,6 +54,7 @@ impl fmt::Display for Catch {
             Catch::Seed(seed, true) => write!(f, "checksums seed {seed}"),
             Catch::Case(case) => write!(f, "exhaustive {case}"),
             Catch::Site(site) => write!(f, "sweep {site}"),
+            Catch::Aoe(seed) => write!(f, "AoE seed {seed}"),
         }
     }
 }
@@ -74,6 +77,18 @@ fn by_seed(way: Broken, wish: Wish, seeds: std::ops::Range<u64>) -> Option<(Catc
         let innocent = INNOCENT.iter().any(|words| story.contains(words));
         let sound = !innocent && run(seed, None).is_none();
         sound.then_some((Catch::Seed(seed, wish.checksums), story))
+    })
+}
+
+/// Looks for a seed over AoE.
+fn by_aoe(way: Broken, seeds: std::ops::Range<u64>) -> Option<(Catch, String)> {
+    let run = |seed, way| {
+        broken::choose(way);
+        aoe::run(seed, &aoe::Keep::default(), Detail::Nothing).failure
+    };
+    seeds.into_iter().find_map(|seed| {
+        let story = run(seed, Some(way))?;
+        run(seed, None).is_none().then_some((Catch::Aoe(seed), story))
     })
 }
 
@@ -196,6 +211,9 @@ pub fn command(words: impl Iterator<Item = String>) -> ExitCode {
 /// Tries the tools, in order.
 fn hunt(way: Broken, request: Request) -> Option<(Catch, String)> {
     let Request { seeds, checksums, exhaustive, level, sweep } = request;
+    if way.by() == Some("aoe") {
+        return by_aoe(way, seeds.unwrap_or(0..SEEDS));
+    }
     let by = way.by().filter(|_| seeds.is_none() && !checksums && !exhaustive && !sweep);
     match by {
         Some("sweep") => return by_site(way),

@@ -4,6 +4,9 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::panic;
 use std::sync::Once;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::rng::mix;
 
 /// Suffix of a commit with local changes.
 pub const DIRTY: &str = "-dirty";
@@ -17,6 +20,20 @@ pub const COMMIT: &str = match option_env!("PARAPET_COMMIT") {
 /// Printed before every run: a seed is meaningless without it.
 pub fn head() -> String {
     format!("parapet {}, commit {COMMIT}", env!("CARGO_PKG_VERSION"))
+}
+
+/// A new seed, derived from the time of day.
+pub fn fresh_seed() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    mix(now.as_nanos() as u64) % 1_000_000_000
+}
+
+/// A seed derived from the commit: a second run uses the same one.
+pub fn commit_seed() -> u64 {
+    // Uncommitted changes do not count: all runs before the next commit use the same seeds.
+    let commit = COMMIT.trim_end_matches(DIRTY);
+    let commit = commit.bytes().fold(0, |checksum, byte| mix(checksum ^ u64::from(byte)));
+    mix(commit) % 1_000_000_000
 }
 
 thread_local! {
