@@ -4,8 +4,8 @@
 //!   fuzz_targets/*   one binary for each target, linked with libFuzzer
 //!          │ run: memory budget, leaks
 //!      TARGETS       a body, good seeds, a checksum corrector, a budget
-//!       ┌──┴───────┬───────────┬──────────┐
-//!   metadata      nbd       config      image
+//!       ┌──┴───────┬─────────┬──────────┬──────────┐
+//!   metadata      nbd       aoe      config      image
 //! ```
 //!
 //! A *body* takes any bytes, calls the code under test, and panics if a promise is broken. It
@@ -18,7 +18,9 @@
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+pub mod aoe;
 pub mod choice;
+mod clock;
 pub mod config;
 pub mod image;
 mod memory;
@@ -26,6 +28,7 @@ pub mod metadata;
 pub mod nbd;
 pub mod trail;
 
+pub use aoe::{AOE_INITIATOR, AOE_TARGET};
 pub use config::CONFIG;
 pub use image::IMAGE;
 pub use metadata::{
@@ -63,6 +66,8 @@ pub const TARGETS: &[Target] = &[
     NBD_HANDSHAKE,
     NBD_TRANSMISSION,
     NBD_CLIENT,
+    AOE_TARGET,
+    AOE_INITIATOR,
     MD_SUPERBLOCK,
     MD_SUPERBLOCK_090,
     MD_BITMAP,

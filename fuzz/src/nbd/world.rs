@@ -1,54 +1,18 @@
 //! A server with two exports, driven by hand.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Duration;
 
 use io::tasks::complete;
-use io::{Clock, Completion, Cost, Limits, MemDisk, Pool, Stream, TaskSet, Time, Timers};
+use io::{Limits, MemDisk, Pool, Stream, TaskSet};
 use net::nbd::server::Accepting;
 use net::nbd::{Catalogue, Ending, Export, Server, Tls};
 
 use super::pipe::{self, End};
+use crate::clock::HandClock;
 
 /// Bytes of the export called `disk`.
 pub(super) const DISK_BYTES: u64 = 1 << 20;
-
-/// Time that passes when the body says so.
-#[derive(Default)]
-pub(super) struct HandClock {
-    now: Cell<u64>,
-    timers: Timers,
-}
-
-impl HandClock {
-    /// Lets the shortest sleeps end; true if there was one.
-    fn tick(&self) -> bool {
-        self.now.set(self.now.get() + 1);
-        self.timers.fire(Time(self.now.get())) > 0
-    }
-
-    pub(super) fn pass(&self, span: Duration) {
-        self.now.set(self.now.get() + span.as_nanos() as u64);
-        self.timers.fire(Time(self.now.get()));
-    }
-}
-
-impl Clock for HandClock {
-    fn now(&self) -> Time {
-        Time(self.now.get())
-    }
-
-    fn sleep_until(&self, at: Time) -> Completion<()> {
-        if at <= self.now() { Completion::ready(()) } else { self.timers.sleep_until(at) }
-    }
-
-    fn unix_micros(&self) -> u64 {
-        0
-    }
-
-    fn charge(&self, _: Cost, _: u64) {}
-}
 
 /// TLS without encryption: the code around the cipher is tested.
 struct Disguise;

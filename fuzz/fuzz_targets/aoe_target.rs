@@ -1,0 +1,4 @@
+//! `aoe_target` under libFuzzer.
+#![no_main]
+
+parapet_fuzz::under_libfuzzer!(parapet_fuzz::AOE_TARGET);
