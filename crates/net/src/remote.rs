@@ -6,11 +6,11 @@
 //!                  └── held ◀────┘  connect again ─▶ replay  reconnecting, for `hold` at most
 //!                                        ✗ too late
 //!              fails with `Gone`    connect again            missing
-//!              fails with `Gone`    wait for `resume`        returned: nothing is believed yet
+//!              fails with `Gone`    wait for `resume`        returned: nothing is trusted yet
 //! ```
 //!
 //! A break may be a crash of the server, and no protocol says so: NBD and AoE have no boot id. So
-//! after each break **nothing that was acknowledged without a flush is believed**. Such writes are
+//! after each break **nothing that was acknowledged without a flush is trusted**. Such writes are
 //! kept ([`unflushed`]) and are written again, in their order, and flushed, before any other
 //! operation goes on. If they cannot be kept, or the server is away too long, the disk fails
 //! everything with `Gone`, also when the server is back, until its owner says that it knows
@@ -139,7 +139,7 @@ struct Shared {
     session: Cell<u64>,
     losses: Cell<u64>,
     /// Writes may be lost, and the owner does not know yet.
-    doubtful: Cell<bool>,
+    unconfirmed: Cell<bool>,
     /// Why the disk is refused for good, if it is.
     refused: RefCell<Option<String>>,
     /// The first connection, until `run` takes it over.
@@ -189,7 +189,7 @@ impl Remote {
             disk: RefCell::new(Some(Rc::clone(&connection.disk))),
             session: Cell::new(0),
             losses: Cell::new(0),
-            doubtful: Cell::new(false),
+            unconfirmed: Cell::new(false),
             refused: RefCell::default(),
             first: RefCell::new(Some(connection)),
             arrived: RefCell::default(),
@@ -256,7 +256,7 @@ impl Remote {
     pub fn resume(&self) {
         let shared = &self.0.0;
         if shared.state.get() == State::Returned {
-            shared.doubtful.set(false);
+            shared.unconfirmed.set(false);
             shared.set_state(State::Up);
         }
     }

@@ -14,6 +14,7 @@ use crate::page::Page;
 mod consistency;
 mod discovery;
 mod examined;
+mod exported;
 mod job;
 mod journal;
 mod kept;
@@ -28,6 +29,7 @@ pub(crate) use discovery::{AoePath, AoeTarget, Discovery};
 pub(crate) use examined::{
     Examined, ExaminedDisk, LogView, PrivateView, SignatureView, SuperblockView,
 };
+pub(crate) use exported::AoeView;
 pub(crate) use job::{Finding, Job, JobKind, LastRebuild, Scrub, percent};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
@@ -146,23 +148,6 @@ pub(crate) struct Array {
     pub(crate) aoe: Option<AoeView>,
     /// Problems, each with a remedy.
     pub(crate) problems: Vec<Problem>,
-}
-
-/// An AoE export of an array.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct AoeView {
-    /// Shelf and slot, `1.0`; null if it has none.
-    pub(crate) address: Option<String>,
-    /// Network interfaces.
-    pub(crate) interfaces: Vec<String>,
-    /// True if it is served.
-    pub(crate) online: bool,
-    /// The config string.
-    pub(crate) config: String,
-    /// The only clients that it answers; empty for all.
-    pub(crate) masks: Vec<String>,
-    /// The clients that have reserved it.
-    pub(crate) reserved_by: Vec<String>,
 }
 
 /// Consistency of an array's redundancy and data, and the policy that preserves it.

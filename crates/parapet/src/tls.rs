@@ -2,8 +2,8 @@
 //!
 //! Owns both sides of TLS 1.2 and 1.3 (rustls over `ring`). With a CA, clients must present a
 //! certificate that it signed. Reports the subject of a client's certificate, but never decides
-//! about access. As a client, it trusts only servers whose certificate the given CA signed for their
-//! host name.
+//! about access. As a client, it trusts only servers whose certificate the given CA signed for
+//! their host name.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;

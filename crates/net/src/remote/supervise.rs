@@ -175,7 +175,7 @@ async fn connect(shared: &Shared) -> Option<Connection> {
         return None;
     }
     shared.disk.replace(Some(Rc::clone(&connection.disk)));
-    shared.set_state(if shared.doubtful.get() { State::Returned } else { State::Up });
+    shared.set_state(if shared.unconfirmed.get() { State::Returned } else { State::Up });
     shared.changed.raise();
     Some(connection)
 }
@@ -247,7 +247,7 @@ impl Shared {
             self.suspect(number, &it.written);
         }
         self.session.set(session + 1);
-        // One that had returned has not been believed yet.
+        // One that had returned has not been trusted yet.
         let was_up = matches!(self.state.get(), State::Up | State::Slow);
         self.set_state(if was_up { State::Reconnecting } else { State::Missing });
         self.changed.raise();
@@ -270,7 +270,7 @@ impl Shared {
         let now = self.clock.now();
         let may_be_lost =
             !self.unflushed.borrow().is_empty() || self.quarantine.borrow_mut().ends(now).is_some();
-        self.doubtful.set(self.doubtful.get() || may_be_lost);
+        self.unconfirmed.set(self.unconfirmed.get() || may_be_lost);
         self.unflushed.borrow_mut().forget();
         self.set_state(State::Missing);
         self.changed.raise();

@@ -199,18 +199,18 @@ impl World {
         let connector = Box::new(Connector(Rc::clone(&server)));
         let open =
             Remote::open("far".into(), connector, Rc::clone(&clock) as _, Default::default());
-        let disk = drive(&clock, &TaskSet::new(), open).expect("the server is up");
+        let disk = run_until(&clock, &TaskSet::new(), open).expect("the server is up");
         let tasks = TaskSet::new();
         tasks.spawn(disk.run());
         World { clock, server, disk, tasks }
     }
 
-    fn drive<T>(&self, work: impl Future<Output = T>) -> T {
-        drive(&self.clock, &self.tasks, work)
+    fn run_until<T>(&self, work: impl Future<Output = T>) -> T {
+        run_until(&self.clock, &self.tasks, work)
     }
 
     fn pass(&self, time: Duration) {
-        self.drive(self.clock.sleep_until(self.clock.now() + time));
+        self.run_until(self.clock.sleep_until(self.clock.now() + time));
     }
 
     fn submit(&self, op: Op) -> Completion<Done> {
@@ -221,7 +221,7 @@ impl World {
     }
 
     fn done(&self, op: Op) -> Result<Done, ErrorKind> {
-        let done = self.drive(self.submit(op));
+        let done = self.run_until(self.submit(op));
         done.result.clone().map_err(|error| error.kind()).map(|()| done)
     }
 
@@ -252,7 +252,7 @@ fn filled(byte: u8) -> SharedBuf {
 }
 
 /// Runs everything until `work` is done; time passes when nothing else can happen.
-fn drive<T>(clock: &TestClock, tasks: &TaskSet, work: impl Future<Output = T>) -> T {
+fn run_until<T>(clock: &TestClock, tasks: &TaskSet, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     let mut cx = Context::from_waker(Waker::noop());
     for _ in 0..10_000_000 {
@@ -273,7 +273,7 @@ fn drive<T>(clock: &TestClock, tasks: &TaskSet, work: impl Future<Output = T>) -
 #[test]
 fn it_keeps_the_contract() {
     let world = World::new();
-    world.drive(contract::check(Rc::new(world.disk.clone()), &Pool::new(16 << 20)));
+    world.run_until(contract::check(Rc::new(world.disk.clone()), &Pool::new(16 << 20)));
 }
 
 #[test]
@@ -285,7 +285,7 @@ fn a_broken_connection_is_replaced_unnoticed() {
     world.server.cut();
     world.server.queue.take();
     world.server.hangs.set(false);
-    assert_eq!(world.drive(late).result.map_err(|error| error.kind()), Ok(()));
+    assert_eq!(world.run_until(late).result.map_err(|error| error.kind()), Ok(()));
     assert_eq!((world.read(0), world.read(512)), (Ok(1), Ok(2)));
     assert_eq!((world.disk.losses(), world.server.connections.get()), (0, 2));
 }
@@ -320,7 +320,7 @@ fn an_idle_disk_flushes_by_itself() {
 }
 
 #[test]
-fn what_a_long_absence_may_have_lost_is_not_believed() {
+fn what_a_long_absence_may_have_lost_is_not_trusted() {
     let world = World::new();
     world.write(0, 1).unwrap();
     world.server.is_down.set(true);
@@ -360,7 +360,7 @@ fn a_patient_owner_is_not_failed() {
         let read = world.submit(Op::read(0, Pool::new(0).take(512)));
         world.pass(Duration::from_secs(60));
         world.server.is_down.set(false);
-        assert_eq!(world.drive(read).into_buf()[0], 1);
+        assert_eq!(world.run_until(read).into_buf()[0], 1);
     }
     assert_eq!(world.disk.losses(), 0);
 }
@@ -377,10 +377,10 @@ fn a_write_of_an_ended_connection_does_not_overtake_a_newer_one() {
     let apart = world.submit(Op::write(4096, filled(3)));
     world.pass(Duration::from_secs(1));
     world.server.wake();
-    assert_eq!(world.drive(old).result.map_err(|error| error.kind()), Ok(()));
-    assert!(world.drive(apart).result.is_ok());
+    assert_eq!(world.run_until(old).result.map_err(|error| error.kind()), Ok(()));
+    assert!(world.run_until(apart).result.is_ok());
     let before = world.clock.now();
-    assert!(world.drive(newer).result.is_ok());
+    assert!(world.run_until(newer).result.is_ok());
     assert!(world.clock.now() - before > Duration::from_secs(5), "it waits for the quarantine");
     assert_eq!((world.read(0), world.read(4096)), (Ok(2), Ok(3)));
 }
@@ -393,7 +393,7 @@ fn a_missing_disk_is_offered_after_the_quarantine() {
     world.server.is_down.set(true);
     let broken_at = world.clock.now();
     world.server.cut();
-    assert_eq!(world.drive(lost).result.map_err(|error| error.kind()), Err(ErrorKind::Gone));
+    assert_eq!(world.run_until(lost).result.map_err(|error| error.kind()), Err(ErrorKind::Gone));
     world.server.is_down.set(false);
     world.until(State::Returned);
     assert!(world.clock.now() - broken_at >= QUARANTINE);
@@ -467,12 +467,15 @@ fn more_than_is_held_makes_it_missing() {
 fn other_errors_pass_and_slowness_is_reported() {
     let world = World::new();
     let beyond = world.disk.submit(Op::write(BYTES, filled(1)));
-    assert_eq!(world.drive(beyond).result.map_err(|error| error.kind()), Err(ErrorKind::Refused));
+    assert_eq!(
+        world.run_until(beyond).result.map_err(|error| error.kind()),
+        Err(ErrorKind::Refused)
+    );
     world.server.hangs.set(true);
     let slow = world.submit(Op::write(0, filled(1)));
     world.until(State::Slow);
     world.server.wake();
-    assert!(world.drive(slow).result.is_ok());
+    assert!(world.run_until(slow).result.is_ok());
     world.until(State::Up);
     assert_eq!((world.disk.losses(), world.server.connections.get()), (0, 1));
 }

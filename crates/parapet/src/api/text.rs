@@ -67,12 +67,7 @@ impl Report for Array {
                 page.field("", more);
             }
         }
-        for export in &self.exports {
-            page.field("export", export);
-        }
-        if let Some(aoe) = &self.aoe {
-            page.field("aoe", aoe.sentence());
-        }
+        self.show_exports(page);
         page.line("");
         page.table(&self.member_rows());
         if page.is_verbose() {
@@ -82,20 +77,10 @@ impl Report for Array {
     }
 }
 
-impl AoeView {
-    fn sentence(&self) -> String {
-        let Some(address) = &self.address else { return "no address".into() };
-        let online = match self.online {
-            true => format!("online on {}", self.interfaces.join(", ")),
-            false => "offline".into(),
-        };
-        let masks = match self.masks.len() {
-            0 => String::new(),
-            1 => ", 1 mask".into(),
-            count => format!(", {count} masks"),
-        };
-        let reserved = if self.reserved_by.is_empty() { "" } else { ", reserved" };
-        format!("{address}, {online}{masks}{reserved}")
+impl Array {
+    fn show_exports(&self, page: &mut Page) {
+        self.exports.iter().for_each(|export| page.field("export", export));
+        self.aoe.iter().for_each(|aoe| page.field("aoe", aoe.sentence()));
     }
 }
 

@@ -63,6 +63,7 @@ const LIMITS: &[(&str, Option<u64>)] = &[
     ("`net::nbd::limits::MAX_QUERIES`", Some(nbd::MAX_QUERIES as u64)),
     ("`net::nbd::limits::MAX_EXTENTS`", Some(nbd::MAX_EXTENTS as u64)),
     ("`net::aoe::target::MAX_FLIGHTS`", Some(net::aoe::target::MAX_FLIGHTS as u64)),
+    ("`net::aoe::initiator::MAX_PATHS`", Some(net::aoe::initiator::MAX_PATHS as u64)),
     ("`net::aoe::wire::query::MAX_CONFIG_BYTES`", Some(aoe_query::MAX_CONFIG_BYTES as u64)),
     ("`net::aoe::target::access::MAX_MACS`", Some(aoe_access::MAX_MACS as u64)),
     ("`net::aoe::target::access::MAX_KEYS`", Some(aoe_access::MAX_KEYS as u64)),
@@ -72,9 +73,12 @@ const LIMITS: &[(&str, Option<u64>)] = &[
 /// over generations.
 const INNER: &[&str] = &[
     "BEHIND_MAX",
+    "MAX_ADDRESSES",
     "MAX_BUF_BYTES",
+    "MAX_HELD_BYTES",
     "MAX_LBA28",
     "MAX_LBA48",
+    "MAX_REGISTRATIONS",
     "MAX_SECTOR",
     "MOST_LOG_BYTES",
     "MOST_PP_BYTES",

@@ -219,6 +219,74 @@ fn aoe_targets_are_found_and_are_members() {
     assert_eq!(server.terminate(), 0);
 }
 
+/// Serves an array of one RAID 0 of two files as AoE 1.0 on all cables of a shelf.
+fn serve_shelf(world: &World, shelf: &Shelf, number: usize) -> Server {
+    let name = format!("shelf{number}");
+    let files = ["a", "b"].map(|file| format!("{name}{file}"));
+    let create = ["create", &name, "--level", "0", "--new-files", "24M", "--yes"];
+    world.ok(&[&create[..], &[&files[0], &files[1]]].concat());
+    let export = format!("{number}.0@{}", shelf.far.join(","));
+    let program = env!("CARGO_BIN_EXE_parapet");
+    let control = format!("unix:{name}.sock");
+    let serve = [program, "serve", &name, &files[0], &files[1], "--aoe", &export];
+    let words = shelf.within(&serve);
+    let more = ["--control", &control, "--json"];
+    world.launch_tool(&[&words[..], &more].concat())
+}
+
+/// Serves an array of shelves on two links, and takes a whole shelf away under load.
+fn lose_a_shelf(level: &str, count: usize) {
+    let world = World::new();
+    let shelves: Vec<Shelf> = (0..count).map(|_| Shelf::new(2)).collect();
+    let numbered = || shelves.iter().enumerate();
+    let mut servers: Vec<Server> =
+        numbered().map(|(number, shelf)| serve_shelf(&world, shelf, number)).collect();
+    let members: Vec<String> =
+        numbered().map(|(number, shelf)| shelf.target(&format!("{number}.0"))).collect();
+    let server = serve(&world, level, &members);
+    // Until parity is computed the array cannot lose a member, and waits for it.
+    world.wait_until_idle();
+    world.under_load("tank", || {
+        // A link of the first shelf is pulled and put back; the last shelf loses power.
+        ip(&["link", "set", &shelves[0].near[0], "down"]);
+        drop(servers.pop());
+        until_slot(&world, count - 1, "missing");
+        ip(&["link", "set", &shelves[0].near[0], "up"]);
+    });
+    let array = world.order(&["status", "tank"]);
+    let slots = array["slots"].as_array().unwrap();
+    assert!(slots[..count - 1].iter().all(|slot| slot["state"] == "in_sync"), "{array}");
+    let content = world.content();
+    // The shelf comes back, and is a member again.
+    let name = format!("shelf{}", count - 1);
+    let files = ["a", "b"].map(|file| format!("{name}{file}"));
+    let export = format!("@{}", shelves[count - 1].far.join(","));
+    let (program, control) = (env!("CARGO_BIN_EXE_parapet"), format!("unix:{name}.sock"));
+    let serve = [program, "serve", &name, &files[0], &files[1], "--aoe", &export];
+    let more = ["--control", &control, "--json"];
+    let words = [&shelves[count - 1].within(&serve)[..], &more].concat();
+    servers.push(world.launch_tool(&words));
+    until_slot(&world, count - 1, "in_sync");
+    assert_eq!(world.wait_until_idle()["state"], "healthy");
+    assert!(world.content() == content, "RAID {level}");
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_raid10_of_shelves_survives_the_loss_of_a_shelf() {
+    lose_a_shelf("10", 4);
+}
+
+#[test]
+fn a_raid6_of_shelves_survives_the_loss_of_a_shelf() {
+    lose_a_shelf("6", 4);
+}
+
+#[test]
+fn a_raid35_of_shelves_survives_the_loss_of_a_shelf() {
+    lose_a_shelf("3.5", 5);
+}
+
 #[test]
 fn exports_of_this_machine_are_not_members() {
     let (world, shelf) = (World::new(), Shelf::new(1));

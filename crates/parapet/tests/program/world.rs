@@ -120,22 +120,26 @@ impl World {
         let members: Vec<&str> = members.iter().map(String::as_str).collect();
         let flags = ["--nbd", "unix:nbd.sock", "--control", "unix:control.sock", "--json", "-v"];
         let program = [env!("CARGO_BIN_EXE_parapet"), "serve", "tank"];
-        let mut command = self.command(&[]);
-        let mut wrapped = Command::new(wrapper[0]);
-        wrapped.args(&wrapper[1..]).args(program).args(members).args(flags);
-        wrapped.current_dir(&self.folder).stdin(Stdio::null());
-        for (name, value) in command.env("LC_ALL", "C").get_envs() {
-            match value {
-                Some(value) => wrapped.env(name, value),
-                None => wrapped.env_remove(name),
-            };
-        }
-        self.launch(wrapped)
+        let words = [wrapper, &program, &members, &flags].concat();
+        self.launch_tool(&words)
     }
 
     /// Starts a server and waits until it reports in JSON that it is ready.
     pub fn start(&self, arguments: &[&str]) -> Server {
         self.launch(self.command(arguments))
+    }
+
+    /// Starts a server through other programs, as [`World::start`].
+    pub fn launch_tool(&self, words: &[&str]) -> Server {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).current_dir(&self.folder).stdin(Stdio::null());
+        for (name, value) in self.command(&[]).env("LC_ALL", "C").get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        self.launch(command)
     }
 
     fn launch(&self, mut command: Command) -> Server {

@@ -1,8 +1,8 @@
 //! The client's handshake.
 //!
 //! Asks for TLS, if the host provides it; for extended headers, else structured replies; then for
-//! `base:allocation`; then GO with block sizes. A server refuses options that it lacks, and the handshake continues. Never sends
-//! EXPORT_NAME: a server without GO is too old to be a member.
+//! `base:allocation`; then GO with block sizes. A server refuses options that it lacks, and the
+//! handshake continues. Never sends EXPORT_NAME: a server without GO is too old to be a member.
 
 use std::fmt;
 use std::future::Future;

@@ -194,12 +194,12 @@ impl Daemon {
     /// Gives the state to members that have joined since it was kept.
     pub(in crate::daemon) async fn spread_export(&self, served: &Served) {
         let Some(entry) = self.aoe.entry(served.uuid()) else { return };
-        let members = keepers(served).into_iter().map(|(name, _)| name);
+        let mut members = keepers(served).into_iter().map(|(name, _)| name);
         let is_new = |name: String| !entry.keepers.borrow().contains(&name);
         if entry.generation.get() == 0 || entry.keepers.borrow().is_empty() || entry.keeping.get() {
             return;
         }
-        if members.map(is_new).any(|is_new| is_new) {
+        if members.any(is_new) {
             let state = entry.kept.borrow().clone();
             if let Err(why) = self.write_export(served, &entry, &state).await {
                 tracing::debug!(%why, "the export's state is not on all members");
