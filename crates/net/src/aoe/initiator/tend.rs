@@ -98,8 +98,12 @@ impl Shared {
             self.ask(port);
         } else {
             self.ports[port].outbox.borrow_mut().clear();
-            self.send_again(|path| self.paths.borrow()[path].port == port);
         }
+        // At once: frames that the port, or its MTU, does not let through are not answered.
+        self.send_again(|path, sectors| {
+            let path = &self.paths.borrow()[path];
+            path.port == port && (!is_up || sectors > path.sectors())
+        });
         self.submitted.raise();
     }
 
@@ -210,7 +214,7 @@ impl Shared {
             self.report(Break::Announcement);
             // Frames of a target that was away are not awaited any longer.
             if was_suspect {
-                self.send_again(|path| Some(path) == known);
+                self.send_again(|path, _| Some(path) == known);
             }
         } else {
             self.hear(now);

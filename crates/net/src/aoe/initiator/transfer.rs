@@ -267,13 +267,14 @@ impl Shared {
         self.listen(work, now);
     }
 
-    /// Sends frames again whose newest copies went by these paths, which do not carry them now.
-    pub(super) fn send_again(&self, is_concerned: impl Fn(usize) -> bool) {
+    /// Sends frames again, of so many sectors, whose newest copies went by a path that does not carry
+    /// them now.
+    pub(super) fn send_again(&self, is_concerned: impl Fn(usize, u8) -> bool) {
         let mut work = self.work.borrow_mut();
         let work = &mut *work;
         for (&number, frame) in &mut work.frames {
             let Some(copy) = frame.copies.last_mut() else { continue };
-            if frame.overdue.is_none() || !is_concerned(copy.path) {
+            if frame.overdue.is_none() || !is_concerned(copy.path, frame.piece.ata.sectors) {
                 continue;
             }
             if std::mem::take(&mut copy.counts) {
