@@ -80,7 +80,6 @@ const QUICK: &[&str] = &[
     "DiscardKeepsEdges",
     "FlushForgetsHeld",
     "AoeLateExecuted",
-    "AoeOverlapUnordered",
     "AoeCopyInFlightExecuted",
     "AoeReackedWithoutHistory",
     "AoeRangeReused",
