@@ -334,7 +334,8 @@ impl Daemon {
         if let Some(target) = &*self.aoe.target.borrow() {
             return target.clone();
         }
-        let target = Target::new(Rc::new(Arrays(Rc::downgrade(self))), self.aoe_pool());
+        let target = Target::new(Rc::new(Arrays(Rc::downgrade(self))), self.aoe_pool())
+            .with_clock(self.spawner.clock());
         self.aoe.target.replace(Some(target.clone()));
         self.spawner.spawn_local(target.run());
         target
