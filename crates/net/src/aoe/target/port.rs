@@ -1,12 +1,12 @@
 //! One port: frames in by batches, answers out by batches.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::future::{Future, poll_fn};
 use std::io::Result;
 use std::pin::pin;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::Poll;
 
 use io::{Frame, Link, Signal};
 
@@ -15,31 +15,16 @@ use super::Shared;
 /// The most answers that wait for a port; more are dropped, and their clients ask again.
 pub(super) const MAX_OUTBOX: usize = 4096;
 
-/// So many bytes of answers are sent at once, in the middle of a batch of requests: the data is
-/// still in the cache, and the client works while the rest of the batch is done.
-const SEND_BYTES: usize = 32 << 10;
-
 pub(super) struct Port {
     pub(super) name: String,
     pub(super) link: Rc<dyn Link>,
     outbox: RefCell<VecDeque<Frame>>,
     filled: Signal,
-    /// Bytes that were queued since the last attempt to send.
-    unsent_bytes: Cell<usize>,
-    /// The port took nothing at the last attempt: `send` waits for room.
-    full: Cell<bool>,
 }
 
 impl Port {
     pub(super) fn new(name: String, link: Rc<dyn Link>) -> Port {
-        Port {
-            name,
-            link,
-            outbox: RefCell::default(),
-            filled: Signal::new(),
-            unsent_bytes: Cell::new(0),
-            full: Cell::new(false),
-        }
+        Port { name, link, outbox: RefCell::default(), filled: Signal::new() }
     }
 
     /// Queues a frame; false if there are too many.
@@ -48,24 +33,13 @@ impl Port {
         if outbox.len() == MAX_OUTBOX {
             return false;
         }
-        if outbox.is_empty() {
-            self.unsent_bytes.set(0);
+        outbox.push_back(frame);
+        let first = outbox.len() == 1;
+        drop(outbox);
+        if first {
             self.filled.raise();
         }
-        self.unsent_bytes.update(|bytes| bytes + frame.bytes());
-        outbox.push_back(frame);
-        if self.unsent_bytes.get() >= SEND_BYTES && !self.full.get() {
-            // What is left is the business of `send`, which the first of these answers woke.
-            self.unsent_bytes.set(0);
-            let _ = self.poll_send(&mut Context::from_waker(Waker::noop()), &mut outbox);
-        }
         true
-    }
-
-    fn poll_send(&self, cx: &mut Context<'_>, outbox: &mut VecDeque<Frame>) -> Poll<Result<()>> {
-        let sent = self.link.poll_send(cx, outbox);
-        self.full.set(sent.is_pending());
-        sent
     }
 }
 
@@ -122,7 +96,7 @@ async fn send(port: &Rc<Port>) -> Result<()> {
         }
         poll_fn(|cx| {
             let mut outbox = port.outbox.borrow_mut();
-            port.poll_send(cx, &mut outbox)
+            port.link.poll_send(cx, &mut outbox)
         })
         .await?;
     }
