@@ -1,5 +1,7 @@
 //! Frames, byte by byte.
 
+mod vectors;
+
 use io::Mac;
 
 use super::access::{Edit, Keyed, KeyedState, Kind, Mask, Reserve};
