@@ -11,6 +11,7 @@
 //! Owns the tests with real kernels. Never shipped.
 #![forbid(unsafe_code)]
 
+mod capture;
 mod cell;
 mod failure;
 mod golden;

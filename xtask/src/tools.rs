@@ -49,6 +49,8 @@ const TOOLS: &[Tool] = &[
     tool(Tests, Program("vblade"), "vblade", "an AoE target: members on another machine"),
     tool(Tests, Program("qemu-nbd"), "qemu-utils", "an NBD server: members on another machine"),
     tool(Tests, Program("ip"), "iproute2", "interfaces and cables between them"),
+    tool(Tests, Program("dumpcap"), "tshark", "records what goes over those cables"),
+    tool(Tests, Program("tshark"), "tshark", "an AoE decoder: no frame may be malformed"),
     tool(Tests, Program("mkfs.ext4"), "e2fsprogs", "a file system that `create` must detect"),
     tool(Tests, Program("mkfs.vfat"), "dosfstools", "a file system that `create` must detect"),
     tool(Tests, Program("mke2fs"), "e2fsprogs", "a file system that `recover` must find"),
@@ -66,8 +68,11 @@ const TOOLS: &[Tool] = &[
     tool(Figures, Program("fio"), "fio", "the same load for us and for the peers"),
     tool(Figures, Program("nbdkit"), "nbdkit", "peer: the fastest NBD server of a file"),
     tool(Figures, Program("qemu-nbd"), "qemu-utils", "peer: the usual NBD server"),
+    tool(Figures, Program("vblade"), "vblade", "peer: the usual AoE target"),
+    tool(Figures, Program("ip"), "iproute2", "namespaces, interfaces and cables between them"),
     tool(Figures, File("/usr/include/isa-l.h"), "libisal-dev", "peer: parity kernels"),
     tool(Figures, Program("taskset"), "util-linux", "server and client on a core each"),
+    tool(Figures, Program("chrt"), "util-linux", "keeps other work off those cores"),
 ];
 
 /// Where programs lie that only root has on its path.

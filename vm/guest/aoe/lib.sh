@@ -6,11 +6,13 @@
 mkdir /run/fs
 disk=/dev/etherd/e1.0
 
-# connect: the port up, the driver loaded, and the device there. A device of which nothing is heard
+# connect: the ports up, the driver loaded, and the device there. A device of which nothing is heard
 # for a minute is down: a server that is killed is back before.
 connect() {
-	ip link set "$port" mtu "$mtu"
-	ip link set "$port" up
+	for port in $ports; do
+		ip link set "$port" mtu "$mtu"
+		ip link set "$port" up
+	done
 	modprobe -d /run aoe aoe_deadsecs=60
 	until_so is_there
 	until_so [ -b "$disk" ]

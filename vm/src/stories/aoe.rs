@@ -3,8 +3,8 @@
 //!
 //! ```text
 //!   guest   kernel aoe ── ext4 ── four files in every way (inside/exercise.rs)
-//!                │ vec0
-//!               tap
+//!                │ vec0, vec1
+//!               tap ── dumpcap: tshark must understand every frame
 //!                │ AF_PACKET
 //!   host    parapet serve --aoe 1.0@TAP ── fail, remove, add ── end, kill, serve again
 //! ```
@@ -12,6 +12,7 @@
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use crate::capture::Capture;
 use crate::failure::{Failure, Result, ensure};
 use crate::kernel::Guest;
 use crate::parapet::Server;
@@ -31,41 +32,83 @@ pub(super) const STORIES: &[Story] = &[
         name: "aoe client while the server restarts, MTU 9000",
         run: |stage| restarted(stage, "6", (9000, 8192)),
     },
+    Story { name: "aoe client with two links, pulled in turn", run: two_links },
 ];
 
 const MEMBER_BYTES: u64 = 96 << 20;
 const MEMBERS: [&str; 4] = ["m0", "m1", "m2", "m3"];
 const SPARE: &str = "spare";
 
-/// A cable between a guest and the host; it goes with this value.
+/// The least answers that a story's client gets, which a recording of the wire must show.
+const LEAST_ANSWERS: usize = 500;
+
+/// A cable between a guest and the host, and a recording of it; it goes with this value.
 struct Tap {
     name: String,
     mtu: u32,
+    /// The server's interface: the tap, or the end of a cable behind a bridge.
+    served: String,
+    capture: Option<Capture>,
 }
 
 impl Tap {
-    fn new(mtu: u32) -> Result<Tap> {
+    fn new(stage: &Stage<'_>, mtu: u32) -> Result<Tap> {
         static NEXT: AtomicU16 = AtomicU16::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let tap = Tap { name: format!("ppt{}x{number}", std::process::id()), mtu };
+        let name = format!("ppt{}x{number}", std::process::id());
+        let mut tap = Tap { served: name.clone(), name, mtu, capture: None };
         ip(&["tuntap", "add", &tap.name, "mode", "tap"])?;
-        ip(&["link", "set", &tap.name, "mtu", &mtu.to_string(), "up"])?;
+        tap.set(&["mtu", &mtu.to_string(), "up"])?;
+        let file = stage.path(&format!("{}.pcapng", tap.name));
+        tap.capture = Some(Capture::start(&tap.name, file)?);
         Ok(tap)
     }
 
-    /// What the guest's kernel is told of it.
-    fn word(&self) -> String {
-        format!("vec0:transport=tap,ifname={},depth=64,gro=0,mtu={}", self.name, self.mtu)
+    fn set(&self, words: &[&str]) -> Result {
+        ip(&[&["link", "set", &self.name], words].concat())
     }
 
-    fn export(&self) -> [String; 2] {
-        ["--aoe".into(), format!("1.0@{}", self.name)]
+    /// With a bridge and a cable between the tap and the server. The cable can be pulled: a tap
+    /// that goes down is a broken device for user-mode Linux, not a broken wire.
+    fn with_cable(mut self) -> Result<Tap> {
+        let [bridge, inner, outer] = ["b", "i", "s"].map(|end| format!("{}{end}", self.name));
+        let mtu = self.mtu.to_string();
+        ip(&["link", "add", &bridge, "type", "bridge"])?;
+        ip(&[
+            "link", "add", &outer, "mtu", &mtu, "type", "veth", "peer", "name", &inner, "mtu", &mtu,
+        ])?;
+        for port in [&self.name, &inner] {
+            ip(&["link", "set", port, "master", &bridge])?;
+        }
+        for each in [&bridge, &inner, &outer] {
+            ip(&["link", "set", each, "up"])?;
+        }
+        self.served = outer;
+        Ok(self)
+    }
+
+    /// Pulls the cable, or puts it back.
+    fn plug(&self, state: &str) -> Result {
+        ip(&["link", "set", &self.served, state])
+    }
+
+    /// What the guest's kernel is told of it, as its port of this number.
+    fn word(&self, number: usize) -> String {
+        let Tap { name, mtu, .. } = self;
+        format!("vec{number}:transport=tap,ifname={name},depth=64,gro=0,mtu={mtu}")
+    }
+
+    /// The wire had no frame that an independent decoder does not understand.
+    fn verify(&mut self) -> Result {
+        self.capture.take().map_or(Ok(()), |capture| capture.verify(LEAST_ANSWERS))
     }
 }
 
 impl Drop for Tap {
     fn drop(&mut self) {
-        let _ = ip(&["link", "del", &self.name]);
+        for name in [&self.name, &self.served, &format!("{}b", self.name)] {
+            let _ = ip(&["link", "del", name]);
+        }
     }
 }
 
@@ -75,37 +118,39 @@ fn ip(words: &[&str]) -> Result {
     ensure(done.status.success(), why)
 }
 
-/// An array, served on the tap.
-fn array<'a>(stage: &'a Stage<'_>, level: &str, tap: &Tap) -> Result<Server<'a>> {
+/// An array, served on the taps.
+fn array<'a>(stage: &'a Stage<'_>, level: &str, taps: &[Tap]) -> Result<Server<'a>> {
     for name in MEMBERS.iter().chain(&[SPARE]) {
         std::fs::File::create(stage.path(name))?.set_len(MEMBER_BYTES)?;
     }
     let words = ["create", "tank", "--yes", "--level", level, "--chunk", "64K"];
     stage.parapet.run(&[&words[..], &MEMBERS].concat())?;
-    serve(stage, tap)
+    serve(stage, taps)
 }
 
-fn serve<'a>(stage: &'a Stage<'_>, tap: &Tap) -> Result<Server<'a>> {
-    let [flag, export] = tap.export();
-    stage.parapet.serve(&MEMBERS, &[&flag, &export])
+fn serve<'a>(stage: &'a Stage<'_>, taps: &[Tap]) -> Result<Server<'a>> {
+    let names: Vec<&str> = taps.iter().map(|tap| tap.served.as_str()).collect();
+    stage.parapet.serve(&MEMBERS, &["--aoe", &format!("1.0@{}", names.join(","))])
 }
 
 /// Starts the guest, which uses the array until it is told that it is enough.
-fn boot(stage: &Stage<'_>, tap: &Tap, (mtu, payload): (u32, u32)) -> Result<Guest> {
+fn boot(stage: &Stage<'_>, taps: &[Tap], (mtu, payload): (u32, u32)) -> Result<Guest> {
     let vm = std::env::current_exe()?;
+    let ports: Vec<String> = (0..taps.len()).map(|number| format!("vec{number}")).collect();
     stage.set(&[
-        ("port", "vec0"),
+        ("ports", &ports.join(" ")),
         ("mtu", &mtu.to_string()),
         ("expected", &payload.to_string()),
         ("vm", &vm.display().to_string()),
     ])?;
-    stage.kernel.boot_with("aoe/meanwhile", &stage.parapet.folder, &[tap.word()])
+    let words: Vec<String> = taps.iter().enumerate().map(|(at, tap)| tap.word(at)).collect();
+    stage.kernel.boot_with("aoe/meanwhile", &stage.parapet.folder, &words)
 }
 
 fn rebuilt(stage: &Stage<'_>, level: &str, sizes: (u32, u32)) -> Result {
-    let tap = Tap::new(sizes.0)?;
-    let server = array(stage, level, &tap)?;
-    let mut guest = boot(stage, &tap, sizes)?;
+    let mut taps = [Tap::new(stage, sizes.0)?];
+    let server = array(stage, level, &taps)?;
+    let mut guest = boot(stage, &taps, sizes)?;
     work_on(stage, &mut guest)?;
     server.order(&["fail", "tank", MEMBERS[1]])?;
     work_on(stage, &mut guest)?;
@@ -116,23 +161,43 @@ fn rebuilt(stage: &Stage<'_>, level: &str, sizes: (u32, u32)) -> Result {
     server.wait_until_idle(true)?;
     work_on(stage, &mut guest)?;
     end(stage, guest, &server)?;
-    server.stop()
+    server.stop()?;
+    taps.iter_mut().try_for_each(Tap::verify)
 }
 
 fn restarted(stage: &Stage<'_>, level: &str, sizes: (u32, u32)) -> Result {
-    let tap = Tap::new(sizes.0)?;
-    let server = array(stage, level, &tap)?;
-    let mut guest = boot(stage, &tap, sizes)?;
+    let mut taps = [Tap::new(stage, sizes.0)?];
+    let server = array(stage, level, &taps)?;
+    let mut guest = boot(stage, &taps, sizes)?;
     work_on(stage, &mut guest)?;
     server.terminate()?;
-    let server = serve(stage, &tap)?;
+    let server = serve(stage, &taps)?;
     work_on(stage, &mut guest)?;
     // Killed: what was answered is durable, or at least in the members' page cache here.
     server.kill()?;
-    let server = serve(stage, &tap)?;
+    let server = serve(stage, &taps)?;
     work_on(stage, &mut guest)?;
     end(stage, guest, &server)?;
-    server.stop()
+    server.stop()?;
+    taps.iter_mut().try_for_each(Tap::verify)
+}
+
+fn two_links(stage: &Stage<'_>) -> Result {
+    let sizes = (9000, 8192);
+    let tap = || Tap::new(stage, sizes.0)?.with_cable();
+    let mut taps = [tap()?, tap()?];
+    let server = array(stage, "5", &taps)?;
+    let mut guest = boot(stage, &taps, sizes)?;
+    work_on(stage, &mut guest)?;
+    for tap in &taps {
+        tap.plug("down")?;
+        work_on(stage, &mut guest)?;
+        tap.plug("up")?;
+        work_on(stage, &mut guest)?;
+    }
+    end(stage, guest, &server)?;
+    server.stop()?;
+    taps.iter_mut().try_for_each(Tap::verify)
 }
 
 /// Ends the use of the array: all must be in order.
