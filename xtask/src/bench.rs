@@ -6,7 +6,10 @@
 //! run; here figures are only collected, kept in `docs/bench/VERSION.json`, and printed. Nothing
 //! fails for being slow.
 
+mod aoe;
+mod compare;
 mod nbd;
+mod process;
 mod report;
 mod row;
 
@@ -53,6 +56,12 @@ const BENCHES: &[Bench] = &[
         command: "cargo xtask bench nbd",
         by: By::Xtask(nbd::measure),
     },
+    Bench {
+        name: "aoe",
+        what: "ATA over Ethernet over veth cables, beside vblade with one file",
+        command: "cargo xtask bench aoe",
+        by: By::Xtask(aoe::measure),
+    },
 ];
 
 /// Asks for more and longer rounds, where a benchmark has a choice.
@@ -68,20 +77,31 @@ const VERSIONS: &[(&str, &str)] = &[
     ("fio", "fio --version"),
     ("nbdkit", "nbdkit --version"),
     ("qemu-nbd", "qemu-nbd --version"),
+    ("vblade", "dpkg-query --show --showformat=${Version} vblade"),
     ("libisal", "dpkg-query --show --showformat=${Version} libisal-dev"),
 ];
 
+/// Only compares the figures in two files: an older and a newer release.
+const COMPARE: &str = "--compare";
 /// Only rewrites the page from the stored figures.
 const REPORT_ONLY: &str = "--report";
 
 /// Measures the benchmarks named, or all; `--list` prints them, `--full` takes more rounds,
-/// `--report` measures nothing.
+/// `--report` measures nothing, nor does `--compare OLD.json NEW.json`.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     if arguments.iter().any(|argument| argument == "--list") {
         for bench in BENCHES {
             println!("{:<8} {}: {}", bench.name, bench.what, bench.command);
         }
         return Ok(());
+    }
+    if let [first, files @ ..] = arguments
+        && first == COMPARE
+    {
+        let [old, new] = files else {
+            return Err(Failure::new("--compare takes two files", "name the older release first"));
+        };
+        return compare::print(old, new);
     }
     let root = shell::root()?;
     let folder = root.join("docs/bench");

@@ -115,7 +115,7 @@ fn table(bench: &Value, before: Option<(String, &Value)>) -> String {
     lines
 }
 
-fn rows(bench: &Value) -> impl Iterator<Item = &Map<String, Value>> {
+pub(super) fn rows(bench: &Value) -> impl Iterator<Item = &Map<String, Value>> {
     bench["rows"].as_array().into_iter().flatten().filter_map(Value::as_object)
 }
 
@@ -128,14 +128,14 @@ fn peers(row: &Map<String, Value>) -> String {
 }
 
 /// Three significant digits; nothing for nothing.
-fn figure(value: Option<&Value>) -> String {
+pub(super) fn figure(value: Option<&Value>) -> String {
     let Some(number) = value.and_then(Value::as_f64) else { return String::new() };
     let whole_digits = number.abs().max(1.0).log10().floor() as usize;
     format!("{number:.*}", 2_usize.saturating_sub(whole_digits))
 }
 
 /// A value without quotation marks.
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), String::from)
 }
 

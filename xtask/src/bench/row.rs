@@ -8,6 +8,7 @@ pub(super) enum Unit {
     Megabytes,
     Thousands,
     Micros,
+    Millis,
     Mebibytes,
 }
 
@@ -63,6 +64,7 @@ impl Row {
             Unit::Megabytes => "MB/s",
             Unit::Thousands => "k/s",
             Unit::Micros => "µs",
+            Unit::Millis => "ms",
             Unit::Mebibytes => "MiB",
         };
         let mut row = Map::new();

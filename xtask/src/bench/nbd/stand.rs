@@ -3,12 +3,13 @@
 //!
 //! Servers end and the folder goes with their values, also when a measurement fails.
 
+use super::super::process::Process;
 use crate::failure::Failure;
 use crate::shell;
 use serde_json::Value;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,6 @@ const EXPORT_MEBIBYTES: usize = 224;
 /// Room on each member for metadata.
 const OVERHEAD_MEBIBYTES: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Clock ticks of `/proc/PID/stat`: the same on every Linux.
-const TICKS_PER_SECOND: f64 = 100.0;
 
 /// See the module.
 pub(super) struct Stand {
@@ -42,7 +41,7 @@ impl Options {
 
 /// A running server. Ends when it is dropped.
 pub(super) struct Server {
-    child: Child,
+    process: Process,
     socket: PathBuf,
     /// The export's name.
     export: String,
@@ -175,17 +174,13 @@ fn build(root: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Starts a server and waits until it takes connections.
-fn start(mut command: Command, socket: PathBuf, export: &str) -> Result<Server, Failure> {
+fn start(command: Command, socket: PathBuf, export: &str) -> Result<Server, Failure> {
     let line = format!("{command:?}");
-    let child = command
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(|error| Failure::new(format!("{line}: {error}"), "is it installed?"))?;
-    let mut server = Server { child, socket, export: String::from(export) };
+    let mut server =
+        Server { process: Process::start(command)?, socket, export: String::from(export) };
     let begun = Instant::now();
     while UnixStream::connect(&server.socket).is_err() {
-        let gone = !matches!(server.child.try_wait(), Ok(None));
-        if gone || begun.elapsed() > PATIENCE {
+        if !server.process.is_running() || begun.elapsed() > PATIENCE {
             return Err(Failure::new(format!("{line} does not serve"), "see its messages above"));
         }
         sleep(Duration::from_millis(10));
@@ -198,55 +193,18 @@ impl Server {
         format!("nbd+unix:///{}?socket={}", self.export, self.socket.display())
     }
 
-    fn proc(&self, file: &str) -> Result<String, Failure> {
-        let path = format!("/proc/{}/{file}", self.child.id());
-        std::fs::read_to_string(&path)
-            .map_err(|error| Failure::new(format!("{path}: {error}"), "has the server died?"))
-    }
-
     /// CPU time since its start, its own and the kernel's for it.
     pub(super) fn cpu_seconds(&self) -> Result<f64, Failure> {
-        let stat = self.proc("stat")?;
-        ticks(&stat)
-            .map(|ticks| ticks / TICKS_PER_SECOND)
-            .ok_or_else(|| Failure::new("/proc/PID/stat has no CPU time", "is this Linux?"))
+        self.process.cpu_seconds()
     }
 
     /// Memory that it holds now.
     pub(super) fn resident_mebibytes(&self) -> Result<f64, Failure> {
-        let status = self.proc("status")?;
+        let status = self.process.proc("status")?;
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
         let kibibytes = line.and_then(|line| line.trim().split(' ').next()?.parse::<f64>().ok());
         kibibytes
             .map(|kibibytes| kibibytes / 1024.0)
             .ok_or_else(|| Failure::new("/proc/PID/status has no VmRSS", "is this Linux?"))
-    }
-}
-
-/// utime and stime: the 14th and 15th field. The second, the name, may have spaces in it.
-fn ticks(stat: &str) -> Option<f64> {
-    let (_, rest) = stat.rsplit_once(") ")?;
-    let mut fields = rest.split(' ').skip(11);
-    let mut next = || fields.next()?.parse::<f64>().ok();
-    Some(next()? + next()?)
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It may have gone by itself; there is nothing to lose: its files go too.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn cpu_time_is_found_behind_a_name_with_spaces() {
-        let stat = "7 (a b) c) S 1 7 7 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 5 1 1";
-        assert_eq!(ticks(stat), Some(300.0));
-        assert_eq!(ticks("7"), None);
     }
 }
