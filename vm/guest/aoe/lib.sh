@@ -7,19 +7,29 @@ mkdir /run/fs
 disk=/dev/etherd/e1.0
 
 # connect: the ports up, the driver loaded, and the device there. A device of which nothing is heard
-# for a minute is down: a server that is killed is back before.
+# for so many seconds is down: a server that is killed is back before.
 connect() {
 	for port in $ports; do
 		ip link set "$port" mtu "$mtu"
 		ip link set "$port" up
 	done
-	modprobe -d /run aoe aoe_deadsecs=60
+	modprobe -d /run aoe aoe_deadsecs="$deadsecs"
 	until_so is_there
 	until_so [ -b "$disk" ]
 }
 
 is_there() {
 	[ -e '/sys/block/etherd!e1.0/size' ] && [ "$(cat '/sys/block/etherd!e1.0/size')" -gt 0 ]
+}
+
+state() {
+	cat '/sys/block/etherd!e1.0/state'
+}
+
+# Asks the driver to look for a device that is down.
+is_back() {
+	echo e1.0 >/dev/etherd/revalidate
+	[ "$(state)" = up ] && is_there
 }
 
 # The payload that the driver has agreed on, in bytes.
@@ -30,7 +40,7 @@ payload() {
 # No request has failed until here, and the device was never down.
 disconnect() {
 	! dmesg | grep 'I/O error' || fail "a request has failed"
-	[ "$(cat '/sys/block/etherd!e1.0/state')" = up ] || fail "the device is not up"
+	[ "$(state)" = up ] || fail "the device is not up"
 }
 
 make_fs() {

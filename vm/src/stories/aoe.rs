@@ -16,6 +16,7 @@ use crate::capture::Capture;
 use crate::failure::{Failure, Result, ensure};
 use crate::kernel::Guest;
 use crate::parapet::Server;
+use crate::pattern;
 use crate::stories::clients::work_on;
 use crate::stories::{Stage, Story};
 
@@ -33,6 +34,7 @@ pub(super) const STORIES: &[Story] = &[
         run: |stage| restarted(stage, "6", (9000, 8192)),
     },
     Story { name: "aoe client with two links, pulled in turn", run: two_links },
+    Story { name: "aoe client of a server that is away for too long", run: outlived },
 ];
 
 const MEMBER_BYTES: u64 = 96 << 20;
@@ -134,17 +136,29 @@ fn serve<'a>(stage: &'a Stage<'_>, taps: &[Tap]) -> Result<Server<'a>> {
 }
 
 /// Starts the guest, which uses the array until it is told that it is enough.
-fn boot(stage: &Stage<'_>, taps: &[Tap], (mtu, payload): (u32, u32)) -> Result<Guest> {
+fn boot(stage: &Stage<'_>, taps: &[Tap], sizes: (u32, u32)) -> Result<Guest> {
+    boot_with(stage, taps, sizes, "aoe/meanwhile", "60")
+}
+
+/// Starts the guest with this script; its driver waits for so many seconds for a silent server.
+fn boot_with(
+    stage: &Stage<'_>,
+    taps: &[Tap],
+    (mtu, payload): (u32, u32),
+    script: &str,
+    deadsecs: &str,
+) -> Result<Guest> {
     let vm = std::env::current_exe()?;
     let ports: Vec<String> = (0..taps.len()).map(|number| format!("vec{number}")).collect();
     stage.set(&[
         ("ports", &ports.join(" ")),
+        ("deadsecs", deadsecs),
         ("mtu", &mtu.to_string()),
         ("expected", &payload.to_string()),
         ("vm", &vm.display().to_string()),
     ])?;
     let words: Vec<String> = taps.iter().enumerate().map(|(at, tap)| tap.word(at)).collect();
-    stage.kernel.boot_with("aoe/meanwhile", &stage.parapet.folder, &words)
+    stage.kernel.boot_with(script, &stage.parapet.folder, &words)
 }
 
 fn rebuilt(stage: &Stage<'_>, level: &str, sizes: (u32, u32)) -> Result {
@@ -196,6 +210,31 @@ fn two_links(stage: &Stage<'_>) -> Result {
         work_on(stage, &mut guest)?;
     }
     end(stage, guest, &server)?;
+    server.stop()?;
+    taps.iter_mut().try_for_each(Tap::verify)
+}
+
+fn outlived(stage: &Stage<'_>) -> Result {
+    let sizes = (9000, 8192);
+    let mut taps = [Tap::new(stage, sizes.0)?];
+    let server = array(stage, "5", &taps)?;
+    std::fs::write(stage.path("pattern"), pattern::bytes(8 << 20))?;
+    let mut guest = boot_with(stage, &taps, sizes, "aoe/outlived", "5")?;
+    let mut has_made = |name: &str| {
+        guest.until(name, |guest| {
+            guest.runs()?;
+            Ok(stage.path(name).exists())
+        })
+    };
+    has_made("written")?;
+    server.kill()?;
+    std::fs::write(stage.path("gone"), "")?;
+    has_made("failed")?;
+    let server = serve(stage, &taps)?;
+    std::fs::write(stage.path("back"), "")?;
+    guest.finish()?;
+    server.wait_until_idle(true)?;
+    server.scrub()?;
     server.stop()?;
     taps.iter_mut().try_for_each(Tap::verify)
 }
