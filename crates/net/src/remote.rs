@@ -61,6 +61,8 @@ pub const HOLD: Duration = Duration::from_secs(8);
 pub const MAX_HELD_BYTES: u64 = 64 << 20;
 /// An operation that takes longer makes the disk slow.
 const SLOW: Duration = Duration::from_secs(2);
+/// An operation that takes longer ends the connection: a server that hangs is as one that is away.
+const STALL: Duration = Duration::from_secs(10);
 
 /// A live connection: the disk, the future that drives it and ends with it, and the identity that
 /// the server states (a serial number; empty if it has none).
@@ -145,7 +147,7 @@ struct Shared {
     /// The first connection, until `run` takes it over.
     first: RefCell<Option<Connection>>,
     arrived: RefCell<Vec<(Op, Ticket)>>,
-    in_flight: RefCell<BTreeMap<u64, InFlight>>,
+    in_flight: RefCell<BTreeMap<u64, Flight>>,
     next: Cell<u64>,
     held_bytes: Cell<u64>,
     unflushed: RefCell<Unflushed>,
@@ -157,11 +159,26 @@ struct Shared {
     closed: Cell<bool>,
 }
 
-/// An operation that a connection works on.
-struct InFlight {
-    /// The bytes that it changes; empty for others.
-    written: Range<u64>,
-    since: Time,
+/// The bytes that an operation in flight changes (none for others), and since when it is in flight.
+type Flight = (Range<u64>, Time);
+
+/// An operation that a connection works on, while this lives.
+struct InFlight<'a> {
+    shared: &'a Shared,
+    number: u64,
+}
+
+impl<'a> InFlight<'a> {
+    fn begin(shared: &'a Shared, number: u64, written: Range<u64>) -> InFlight<'a> {
+        shared.in_flight.borrow_mut().insert(number, (written, shared.clock.now()));
+        InFlight { shared, number }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.shared.in_flight.borrow_mut().remove(&self.number);
+    }
 }
 
 impl Remote {
@@ -298,6 +315,11 @@ async fn unless<T>(work: impl Future<Output = T>, end: impl Future) -> Option<T>
 }
 
 impl Shared {
+    /// The number of a new operation.
+    fn number(&self) -> u64 {
+        self.next.replace(self.next.get() + 1)
+    }
+
     fn set_state(&self, state: State) {
         if self.state.replace(state) != state {
             self.changed.raise();

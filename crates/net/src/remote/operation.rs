@@ -13,7 +13,7 @@ use super::{InFlight, MAX_HELD_BYTES, Shared, State, unless};
 
 /// Carries out an operation and answers it.
 pub(super) async fn serve(shared: Rc<Shared>, op: Op, ticket: Ticket) {
-    let number = shared.next.replace(shared.next.get() + 1);
+    let number = shared.number();
     let done = attempt(&shared, op, number).await;
     shared.answers.finish(ticket, done);
 }
@@ -38,11 +38,10 @@ async fn attempt(shared: &Shared, op: Op, number: u64) -> Done {
             _ => std::mem::replace(&mut work, Work::Flush),
         };
         let shape = Shape::of(&sent);
-        let in_flight = InFlight { written: written.clone(), since: shared.clock.now() };
-        shared.in_flight.borrow_mut().insert(number, in_flight);
+        let in_flight = InFlight::begin(shared, number, written.clone());
         let answer = disk.submit(Op { offset, work: sent, fua, deadline, class });
         let answered = unless_broken(shared, session, answer).await;
-        shared.in_flight.borrow_mut().remove(&number);
+        drop(in_flight);
         let result = match answered {
             Some(done) => {
                 if !matches!(change, Some(Change::Write(_))) {
@@ -59,9 +58,9 @@ async fn attempt(shared: &Shared, op: Op, number: u64) -> Done {
             }
         };
         match &result {
-            Ok(()) if work.is_write() && !fua => {
+            Ok(()) if work.is_write() => {
                 let change = change.clone().expect("a write is a change");
-                shared.unflushed.borrow_mut().push(Entry { offset, change });
+                shared.unflushed.borrow_mut().push(Entry { offset, change }, fua);
             }
             Ok(()) if matches!(work, Work::Flush) => shared.unflushed.borrow_mut().flushed(mark),
             Err(error) if matches!(error.kind(), ErrorKind::Gone | ErrorKind::Timeout) => {

@@ -8,10 +8,12 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
+use io::broken::{Broken, broken};
 use io::{Disk, Op, Time, Work};
 
 use super::{
-    COOL_DOWN, Connection, FLAP_WINDOW, FLAPS, HOLD, QUARANTINE, SLOW, Shared, State, unless,
+    COOL_DOWN, Connection, FLAP_WINDOW, FLAPS, HOLD, InFlight, QUARANTINE, SLOW, STALL, Shared,
+    State, unless,
 };
 
 /// Interval at which a live connection is looked at.
@@ -41,19 +43,28 @@ pub(super) async fn supervise(shared: &Shared) {
     }
 }
 
-/// Drives a connection until it ends, or is given up. Flushes when the disk is idle, and when the
-/// unflushed writes fill their memory.
+/// Drives a connection until it ends, or is given up, or leaves an operation unanswered for
+/// [`STALL`]. Flushes when the disk is idle, and when the unflushed writes fill their memory.
 async fn watch(shared: &Shared, run: &mut Pin<Box<dyn Future<Output = ()>>>) {
     let session = shared.session.get();
-    let work = async {
-        let mut idle_mark = None;
+    let waiting = async {
         loop {
             shared.clock.sleep_until(shared.clock.now() + TICK).await;
             let now = shared.clock.now();
-            let slow = shared.in_flight.borrow().values().any(|it| now - it.since > SLOW);
-            if matches!(shared.state.get(), State::Up | State::Slow) {
-                shared.set_state(if slow { State::Slow } else { State::Up });
+            let oldest = shared.in_flight.borrow().values().map(|(_, since)| now - *since).max();
+            let waited = oldest.unwrap_or_default();
+            if waited > STALL {
+                return;
             }
+            if matches!(shared.state.get(), State::Up | State::Slow) {
+                shared.set_state(if waited > SLOW { State::Slow } else { State::Up });
+            }
+        }
+    };
+    let flushing = async {
+        let mut idle_mark = None;
+        loop {
+            shared.clock.sleep_until(shared.clock.now() + TICK).await;
             let mark = shared.unflushed.borrow().mark();
             let is_empty = shared.unflushed.borrow().is_empty();
             let idle = idle_mark.replace(mark) == Some(mark);
@@ -62,14 +73,15 @@ async fn watch(shared: &Shared, run: &mut Pin<Box<dyn Future<Output = ()>>>) {
             }
         }
     };
-    let (mut work, mut changed) = (pin!(work), pin!(shared.changed.wait()));
+    let (mut waiting, mut flushing) = (pin!(waiting), pin!(flushing));
+    let mut changed = pin!(shared.changed.wait());
     poll_fn(|cx| {
         loop {
             if shared.closed.get() || shared.session.get() != session {
                 return Poll::Ready(());
             }
-            let _: Poll<()> = work.as_mut().poll(cx);
-            if run.as_mut().poll(cx).is_ready() {
+            let _: Poll<()> = flushing.as_mut().poll(cx);
+            if waiting.as_mut().poll(cx).is_ready() || run.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
             if changed.as_mut().poll(cx).is_pending() {
@@ -82,15 +94,15 @@ async fn watch(shared: &Shared, run: &mut Pin<Box<dyn Future<Output = ()>>>) {
 }
 
 /// Flushes on the current connection; a failure is for the next client's flush to report.
-async fn flush(shared: &Shared) -> bool {
+async fn flush(shared: &Shared) {
     let mark = shared.unflushed.borrow().mark();
-    let Some(disk) = shared.disk.borrow().clone() else { return false };
+    let Some(disk) = shared.disk.borrow().clone() else { return };
+    let in_flight = InFlight::begin(shared, shared.number(), 0..0);
     let done = disk.submit(Op::flush()).await;
-    let flushed = done.result.is_ok();
-    if flushed {
+    drop(in_flight);
+    if done.result.is_ok() {
         shared.unflushed.borrow_mut().flushed(mark);
     }
-    flushed
 }
 
 /// Records a break, and makes the disk missing if it breaks too often.
@@ -175,7 +187,8 @@ async fn connect(shared: &Shared) -> Option<Connection> {
         return None;
     }
     shared.disk.replace(Some(Rc::clone(&connection.disk)));
-    shared.set_state(if shared.unconfirmed.get() { State::Returned } else { State::Up });
+    let is_trusted = !shared.unconfirmed.get();
+    shared.set_state(if is_trusted { State::Up } else { State::Returned });
     shared.changed.raise();
     Some(connection)
 }
@@ -210,7 +223,7 @@ async fn replay(shared: &Shared, disk: &Rc<dyn Disk>) -> bool {
         }
         (unflushed.mark(), unflushed.entries())
     };
-    for entry in &entries {
+    for entry in entries.iter().filter(|_| !broken(Broken::RemoteNotReplayed)) {
         // One after the other: they may overlap.
         if disk.submit(entry.op()).await.result.is_err() {
             return false;
@@ -243,8 +256,8 @@ impl Shared {
         if self.session.get() != session || self.disk.borrow_mut().take().is_none() {
             return;
         }
-        for (&number, it) in &*self.in_flight.borrow() {
-            self.suspect(number, &it.written);
+        for (&number, (written, _)) in &*self.in_flight.borrow() {
+            self.suspect(number, written);
         }
         self.session.set(session + 1);
         // One that had returned has not been trusted yet.

@@ -137,13 +137,13 @@ impl Disk for Session {
             self.waiting.borrow_mut().push((op, ticket));
             return completion;
         }
-        if matches!(op.work, Work::Flush) || op.fua {
-            let fua = op.fua;
-            let completion = server.current.submit(op);
-            if !fua {
-                Server::copy(&server.current, &server.durable);
+        match &op.work {
+            Work::Flush => Server::copy(&server.current, &server.durable),
+            Work::Write(bufs) if op.fua => {
+                let bytes: Vec<u8> = bufs.iter().flat_map(|buf| buf.to_vec()).collect();
+                server.durable.poke(op.offset, &bytes);
             }
-            return completion;
+            _ => {}
         }
         server.current.submit(op)
     }
@@ -307,6 +307,26 @@ fn a_crash_that_loses_acknowledged_writes_is_made_good() {
     world.server.crash();
     world.until(State::Up);
     assert_eq!((world.server.byte(0), world.server.byte(1024)), (4, 5));
+}
+
+#[test]
+fn a_durable_write_is_not_undone_by_the_replay_of_an_older_one() {
+    let world = World::new();
+    world.write(0, 1).unwrap();
+    world.done(Op::write(0, filled(2)).with_fua()).unwrap();
+    world.server.crash();
+    assert_eq!(world.read(0), Ok(2));
+}
+
+#[test]
+fn a_server_that_hangs_in_a_flush_of_our_own_is_noticed() {
+    let world = World::new();
+    world.write(0, 1).unwrap();
+    world.server.hangs.set(true);
+    world.pass(Duration::from_secs(2));
+    world.server.is_down.set(true);
+    world.until(State::Missing);
+    assert!(world.clock.now() - Time(0) < STALL + HOLD + Duration::from_secs(4));
 }
 
 #[test]
@@ -478,6 +498,21 @@ fn other_errors_pass_and_slowness_is_reported() {
     assert!(world.run_until(slow).result.is_ok());
     world.until(State::Up);
     assert_eq!((world.disk.losses(), world.server.connections.get()), (0, 1));
+}
+
+#[test]
+fn a_server_that_hangs_for_long_is_as_one_that_is_away() {
+    let world = World::new();
+    world.server.hangs.set(true);
+    world.server.is_down.set(true);
+    let stuck = world.submit(Op::write(0, filled(1)));
+    assert_eq!(world.run_until(stuck).result.map_err(|error| error.kind()), Err(ErrorKind::Gone));
+    let waited = world.clock.now() - Time(0);
+    assert!(waited >= STALL + HOLD && waited < STALL + HOLD + Duration::from_secs(1), "{waited:?}");
+    // An operation that is late again does not start another count at once.
+    world.server.is_down.set(false);
+    world.server.wake();
+    world.until(State::Returned);
 }
 
 #[test]

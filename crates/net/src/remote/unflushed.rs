@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use io::broken::{Broken, broken};
 use io::{Op, Pool, SharedBuf, Work};
 
 use super::MAX_HELD_BYTES;
@@ -83,8 +84,13 @@ impl Entry {
 }
 
 impl Unflushed {
-    /// Records a write that was acknowledged now.
-    pub(super) fn push(&mut self, entry: Entry) {
+    /// Records a write that was acknowledged now. A durable one is kept if older entries are: they
+    /// may lie under it, and a replay must not bring them back.
+    pub(super) fn push(&mut self, entry: Entry, is_durable: bool) {
+        let lies_alone = self.entries.is_empty() || broken(Broken::RemoteReplayUndoes);
+        if is_durable && lies_alone {
+            return;
+        }
         self.bytes += entry.change.kept_bytes();
         self.entries.push_back((self.next, entry));
         self.next += 1;
@@ -150,15 +156,17 @@ mod tests {
     fn a_flush_covers_what_was_acknowledged_before_it() {
         let mut unflushed = Unflushed::default();
         assert!(unflushed.is_empty());
-        unflushed.push(write(512));
+        unflushed.push(write(512), false);
         let mark = unflushed.mark();
-        unflushed.push(write(512));
+        unflushed.push(write(512), false);
         unflushed.flushed(mark);
         assert_eq!((unflushed.entries().len(), unflushed.is_empty()), (1, false));
         unflushed.flushed(unflushed.mark());
         assert!(unflushed.is_empty() && unflushed.bytes == 0);
+        unflushed.push(write(512), true);
+        assert!(unflushed.is_empty(), "nothing older lies under it");
         // An older flush that ends late takes nothing back.
-        unflushed.push(write(512));
+        unflushed.push(write(512), false);
         unflushed.flushed(mark);
         assert_eq!(unflushed.entries().len(), 1);
     }
@@ -168,12 +176,12 @@ mod tests {
         let mut unflushed = Unflushed::default();
         let quarter = (MAX_HELD_BYTES / 4) as usize;
         for count in 1..=4 {
-            unflushed.push(write(quarter));
+            unflushed.push(write(quarter), false);
             assert_eq!(unflushed.is_half_full(), count >= 2);
             assert!(unflushed.is_complete());
         }
         let before = unflushed.mark();
-        unflushed.push(write(512));
+        unflushed.push(write(512), false);
         assert!(!unflushed.is_complete() && !unflushed.is_empty());
         unflushed.flushed(before);
         assert!(!unflushed.is_complete());
