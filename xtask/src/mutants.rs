@@ -92,8 +92,8 @@ const QUICK_SEEDS: &[&str] = &["--seeds", "0..100"];
 struct Mutant {
     name: String,
     source: String,
-    /// The tool that detects it, if not a seed: `checksums`, `aoe`, `sweep`, `exhaustive`,
-    /// `test NAME`.
+    /// The tool that detects it, if not a seed: `checksums`, `aoe`, `remote`, `sweep`,
+    /// `exhaustive`, `test NAME`.
     by: String,
     what: String,
 }

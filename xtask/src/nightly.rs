@@ -68,6 +68,12 @@ const LANES: [&[Part]; 2] = [
             "cargo sim --aoe --seconds {seconds} --require-marks",
             5,
         ),
+        part(
+            "remote",
+            "new seeds with network members; every mark must be reached",
+            "cargo sim --remote --seconds {seconds} --require-marks",
+            5,
+        ),
     ],
     &[
         part("sweep", "each single operation fails", "cargo sim --sweep", 8),

@@ -61,6 +61,12 @@ const STEPS: &[Step] = &[
         1,
     ),
     step(
+        "remote",
+        "members on servers that are cut off, crash, and come back",
+        "cargo sim --remote --seeds 0..40 --require-marks",
+        1,
+    ),
+    step(
         "interop",
         "real kernels: one array of each layout in both directions; the kernel's NBD client",
         "cargo xtask interop --slice",

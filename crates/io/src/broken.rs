@@ -14,8 +14,8 @@
 //! Owns the table of mutants and the current choice. Numbers (`1` … `30`) are the mutants that a
 //! simulator of such an engine should detect. `B1` … `B18` are data-loss bugs of other engines
 //! (`docs/testing.md` lists them). `ours` are bugs found here, or our own rules. If no seed below
-//! 3,000 detects a mutant, `by` names the tool that does: seeds with checksums or over AoE, the
-//! simulator's sweep or exhaustive mode, or a test of `crates/array`.
+//! 3,000 detects a mutant, `by` names the tool that does: seeds with checksums, over AoE or with
+//! network members, the simulator's sweep or exhaustive mode, or a test of `crates/array`.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -274,6 +274,12 @@ ways! {
     AoeReackedWithoutHistory: "ours" by "aoe",
     /// The initiator writes to sectors while copies of an earlier write may still arrive.
     AoeRangeReused: "ours" by "aoe",
+
+    // ---- members on other machines
+    /// Acknowledged writes that a server may have lost are not written again after a break.
+    RemoteNotReplayed: "27" by "remote",
+    /// A durable write is not kept where older writes lie under it.
+    RemoteReplayUndoes: "ours" by "remote",
 
     // ---- reads, discards, deadlines
     /// A read of a missing member returns the buffer's old content.

@@ -45,6 +45,7 @@ pub mod parts;
 pub mod pattern;
 pub mod ppl;
 pub mod regressions;
+pub mod remote;
 pub mod report;
 pub mod rng;
 pub mod ruin;

@@ -18,7 +18,7 @@ use sim::trace::{Detail, Trace};
 
 const USAGE: &str = "\
 usage: cargo sim [SEED] [OPTION]...
-       cargo sim --exhaustive | --sweep | --aoe | --broken NAME    (each has a --help of its own)
+       cargo sim --exhaustive | --sweep | --aoe | --remote | --broken NAME    (each has a --help)
 
 Run simulated arrays under faults and check them against an oracle. A failing seed is shrunk.
 
@@ -174,6 +174,9 @@ fn main() -> ExitCode {
     }
     if words.next_if(|word| word == "--aoe").is_some() {
         return sim::aoe::command(words);
+    }
+    if words.next_if(|word| word == "--remote").is_some() {
+        return sim::remote::command(words);
     }
     if words.next_if(|word| word == "--sweep").is_some() {
         return sim::sweep::command(words);

@@ -310,6 +310,37 @@ pub fn aoe() -> impl Iterator<Item = &'static str> {
     AOE.iter().copied()
 }
 
+macro_rules! remote_marks {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub const $name: &str = $text;)*
+        const REMOTE: &[&str] = &[$($text),*];
+    };
+}
+
+remote_marks! {
+    /// The connection ends, and none can be made for a while.
+    REMOTE_CUT = "F16: a server is cut off";
+    /// It loses its volatile cache.
+    REMOTE_CRASHED = "F16: a server crashes, and loses what it had not flushed";
+    /// Its connections stay.
+    REMOTE_STALLED = "F16: a server does not answer for a while";
+    /// The connection ends again and again.
+    REMOTE_FLAPS = "F16: a connection flaps";
+    /// It was away for too long.
+    REMOTE_MISSING = "F16: a remote member is missing";
+    /// It is back, and may have lost writes.
+    REMOTE_RETURNED = "F16: a remote member returns, and is not trusted";
+    /// The bitmap knows what to copy.
+    REMOTE_READDED = "F16: a remote member is re-added";
+    /// A request is carried out late.
+    REMOTE_ZOMBIE = "F16: a write is carried out late";
+}
+
+/// Every mark that an ensemble of runs with network members must reach.
+pub fn remote() -> impl Iterator<Item = &'static str> {
+    REMOTE.iter().copied()
+}
+
 /// F8 in the table of checksums.
 pub const F8_TABLE: &str = "F8: rot in the table of checksums";
 /// Where arrays are asked to have checksums.
@@ -344,7 +375,7 @@ pub fn in_flight_mark(part: Part, health: Health) -> Option<&'static str> {
 /// True if the table has this name.
 pub fn is_known(name: &str) -> bool {
     let all = SINGLE.iter().chain(FLYING.iter().flatten());
-    let all = all.chain(&JOURNALED).chain(&CHECKSUMMED).chain(&STORED).chain(AOE);
+    let all = all.chain(&JOURNALED).chain(&CHECKSUMMED).chain(&STORED).chain(AOE).chain(REMOTE);
     all.into_iter().any(|known| *known == name)
 }
 

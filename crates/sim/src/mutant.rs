@@ -24,7 +24,7 @@ use layout::Level;
 use crate::exhaust::{self, Extent};
 use crate::options::Wish;
 use crate::trace::Detail;
-use crate::{aoe, report, scenario, sweep};
+use crate::{aoe, remote, report, scenario, sweep};
 
 /// Seeds within which a broken engine must be caught, unless it takes another tool.
 const SEEDS: u64 = 3000;
@@ -45,6 +45,8 @@ enum Catch {
     Site(String),
     /// A seed of clients and a target on bad wires.
     Aoe(u64),
+    /// A run with network members.
+    Remote(u64),
 }
 
 impl fmt::Display for Catch {
@@ -55,6 +57,7 @@ impl fmt::Display for Catch {
             Catch::Case(case) => write!(f, "exhaustive {case}"),
             Catch::Site(site) => write!(f, "sweep {site}"),
             Catch::Aoe(seed) => write!(f, "AoE seed {seed}"),
+            Catch::Remote(seed) => write!(f, "seed {seed} with network members"),
         }
     }
 }
@@ -89,6 +92,17 @@ fn by_aoe(way: Broken, seeds: std::ops::Range<u64>) -> Option<(Catch, String)> {
     seeds.into_iter().find_map(|seed| {
         let story = run(seed, Some(way))?;
         run(seed, None).is_none().then_some((Catch::Aoe(seed), story))
+    })
+}
+
+fn by_remote(way: Broken, seeds: std::ops::Range<u64>) -> Option<(Catch, String)> {
+    let run = |seed, way| {
+        broken::choose(way);
+        remote::run(seed, Detail::Nothing).failure
+    };
+    seeds.into_iter().find_map(|seed| {
+        let story = run(seed, Some(way))?;
+        run(seed, None).is_none().then_some((Catch::Remote(seed), story))
     })
 }
 
@@ -213,6 +227,9 @@ fn hunt(way: Broken, request: Request) -> Option<(Catch, String)> {
     let Request { seeds, checksums, exhaustive, level, sweep } = request;
     if way.by() == Some("aoe") {
         return by_aoe(way, seeds.unwrap_or(0..SEEDS));
+    }
+    if way.by() == Some("remote") {
+        return by_remote(way, seeds.unwrap_or(0..SEEDS));
     }
     let by = way.by().filter(|_| seeds.is_none() && !checksums && !exhaustive && !sweep);
     match by {
