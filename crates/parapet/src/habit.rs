@@ -12,8 +12,6 @@ const HABITS: &[(&[&str], &str)] = &[
     (&["stat", "show", "query", "info", "mdstat"], "parapet status NAME, or parapet examine DISK"),
     (&["attach", "spare", "add-spare"], "parapet add NAME DISK"),
     (&["detach"], "parapet remove NAME MEMBER"),
-    (&["offline"], "parapet fail NAME MEMBER; parapet re-add NAME DISK returns it"),
-    (&["online"], "parapet re-add NAME DISK"),
     (&["zero-superblock", "labelclear", "wipe"], "parapet destroy NAME MEMBER…"),
     (&["export"], "to stop an array: parapet stop NAME; to serve it: parapet serve NAME MEMBER…"),
     (&["start", "run", "up"], "parapet serve NAME MEMBER… --nbd ADDRESS"),

@@ -80,6 +80,7 @@ pub(crate) mod tests {
             ppl::at::FIELDS,
             ppl::entry::FIELDS,
             crate::private::at::FIELDS,
+            crate::private::export::at::FIELDS,
             crate::private::log::at::FIELDS,
             crate::private::log::record::FIELDS,
             crate::private::checksums::entry::FIELDS,

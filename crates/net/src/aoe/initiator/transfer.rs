@@ -267,8 +267,8 @@ impl Shared {
         self.listen(work, now);
     }
 
-    /// Sends frames again, of so many sectors, whose newest copies went by a path that does not carry
-    /// them now.
+    /// Sends frames again, of so many sectors, whose newest copies went by a path that does not
+    /// carry them now.
     pub(super) fn send_again(&self, is_concerned: impl Fn(usize, u8) -> bool) {
         let mut work = self.work.borrow_mut();
         let work = &mut *work;
