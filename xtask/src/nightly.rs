@@ -54,7 +54,7 @@ const LANES: [&[Part]; 2] = [
             "sums",
             "new seeds with checksums; every mark must be reached",
             "cargo sim --checksums --seconds {seconds} --require-marks",
-            20,
+            15,
         ),
         part(
             "journal",
