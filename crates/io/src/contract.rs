@@ -7,10 +7,12 @@
 //!
 //! Every check leaves the disk usable for the next. The order of the checks does not matter.
 
+mod clock;
 mod link;
 
 use std::rc::Rc;
 
+pub use self::clock::HandClock;
 pub use self::link::link;
 use crate::{
     Buf, Class, Completion, Disk, Done, ErrorKind, Extent, ExtentKind, Limits, Op, Pool, SharedBuf,

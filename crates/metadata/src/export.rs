@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 pub struct FoundExport {
     /// The newest copy; none if there is none.
     pub latest: Option<ExportCopy>,
-    /// Members whose copies are damaged, by name, with the fault.
+    /// Members whose copies are damaged or cannot be read, by name, with the fault.
     pub damaged: Vec<(String, String)>,
     /// Members that have no room for a copy, by name.
     pub without_room: Vec<String>,
@@ -42,27 +42,35 @@ async fn place(
 
 /// Reads the state of an array's export from these members.
 ///
-/// # Errors
-/// A member cannot be read, or is none of this array.
+/// A member that cannot be read does not hide the others: its copies count as damaged.
 pub async fn read(
     members: &[(String, Rc<dyn Disk>)],
     uuid: Uuid,
     clock: &Rc<dyn Clock>,
-) -> Result<FoundExport> {
+) -> FoundExport {
     let reach = MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
     let mut found = FoundExport::default();
     for (name, disk) in members {
-        let Some(places) = place(&reach, (name, disk), uuid).await? else {
-            found.without_room.push(name.clone());
-            continue;
+        let places = match place(&reach, (name, disk), uuid).await {
+            Ok(Some(places)) => places,
+            Ok(None) => {
+                found.without_room.push(name.clone());
+                continue;
+            }
+            Err(why) => {
+                found.damaged.push((name.clone(), why.to_string()));
+                continue;
+            }
         };
         let (mut own, mut faults) = (None::<ExportCopy>, Vec::new());
         for place in places {
-            let bytes = reach.read(&**disk, place).await;
-            let bytes = bytes.map_err(|why| Error::refused(name.clone()).because(why))?;
-            match ExportCopy::parse(&bytes, &uuid, parity::crc32c) {
+            let read = reach.read(&**disk, place).await.map_err(|why| why.to_string());
+            let copy = read.and_then(|bytes| {
+                ExportCopy::parse(&bytes, &uuid, parity::crc32c).map_err(|why| why.to_string())
+            });
+            match copy {
                 Ok(copy) => own = newer(own, copy),
-                Err(why) => faults.push(why.to_string()),
+                Err(why) => faults.push(why),
             }
         }
         // A write that a crash interrupted damages one copy; the other one is the state before it.
@@ -71,7 +79,7 @@ pub async fn read(
         }
         found.latest = newer(found.latest, own);
     }
-    Ok(found)
+    found
 }
 
 fn newer(one: Option<ExportCopy>, other: Option<ExportCopy>) -> Option<ExportCopy> {

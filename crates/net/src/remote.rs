@@ -281,8 +281,9 @@ impl Remote {
     /// Changes how long operations wait for a connection. An array that cannot do without the disk
     /// waits longer.
     pub fn set_hold(&self, hold: Duration) {
-        self.0.0.hold.set(hold);
-        self.0.0.changed.raise();
+        if self.0.0.hold.replace(hold) != hold {
+            self.0.0.changed.raise();
+        }
     }
 }
 

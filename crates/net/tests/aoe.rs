@@ -6,10 +6,11 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
+use io::contract::HandClock;
 use io::tasks::complete;
 use io::{
-    Clock, Completion, Completions, Cost, Disk, Done, Limits, Link, Mac, MemDisk, MemWire, Op,
-    Pool, TaskSet, Time, Timers,
+    Clock, Completion, Completions, Disk, Done, Limits, Link, Mac, MemDisk, MemWire, Op, Pool,
+    TaskSet,
 };
 use net::aoe::initiator::MAX_PATHS;
 use net::aoe::target::access::{Conflict, MAX_KEYS, MAX_MACS, Masks, Reservation};
@@ -128,33 +129,10 @@ fn lun(disk: Rc<dyn Disk>) -> Rc<Lun> {
     Rc::new(Lun::new(LUN, disk, options, LunState::default(), Pool::new(0)))
 }
 
-/// A clock that moves when everything waits.
-#[derive(Default)]
-struct Leaping {
-    now: Cell<u64>,
-    timers: Timers,
-}
-
-impl Clock for Leaping {
-    fn now(&self) -> Time {
-        Time(self.now.get())
-    }
-
-    fn sleep_until(&self, at: Time) -> Completion<()> {
-        self.timers.sleep_until(at)
-    }
-
-    fn unix_micros(&self) -> u64 {
-        0
-    }
-
-    fn charge(&self, _: Cost, _: u64) {}
-}
-
 #[test]
 fn paths() {
     for count in [MAX_PATHS - 1, MAX_PATHS, MAX_PATHS + 1] {
-        let (wire, tasks, clock) = (MemWire::new(), TaskSet::new(), Rc::new(Leaping::default()));
+        let (wire, tasks, clock) = (MemWire::new(), TaskSet::new(), Rc::new(HandClock::default()));
         let target = Target::new(Rc::new(Nobody), Pool::new(0));
         tasks.spawn(target.run());
         target.online(lun(Rc::new(MemDisk::new(1 << 20))));
@@ -169,9 +147,8 @@ fn paths() {
         tasks.spawn(async move { into.set(Some(opening.await.unwrap().paths())) });
         while found.get().is_none() {
             complete(tasks.run());
-            if let Some(next) = clock.timers.next() {
-                clock.now.set(next.0);
-                clock.timers.fire(next);
+            if let Some(next) = clock.next() {
+                clock.move_to(next);
             }
         }
         assert_eq!(found.get(), Some(count.min(MAX_PATHS)));

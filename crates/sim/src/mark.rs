@@ -321,7 +321,7 @@ remote_marks! {
     /// The connection ends, and none can be made for a while.
     REMOTE_CUT = "F16: a server is cut off";
     /// It loses its volatile cache.
-    REMOTE_CRASHED = "F16: a server crashes, and loses what it had not flushed";
+    REMOTE_CRASHED = "F16: a server crashes and loses unflushed writes";
     /// Its connections stay.
     REMOTE_STALLED = "F16: a server does not answer for a while";
     /// The connection ends again and again.

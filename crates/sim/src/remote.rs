@@ -9,8 +9,8 @@
 //! back; they carry out requests of connections that have ended. At most one member is in trouble
 //! at a time, and the array must be whole again before the next one.
 //!
-//! Promises checked: what a client wrote and was answered, reads back; the array heals; at the end
-//! the redundancy agrees with the data, and the data is there without any one member.
+//! Promises checked: answered writes read back; the array heals; at the end a scrub finds that the
+//! redundancy agrees with the data.
 
 mod command;
 mod server;

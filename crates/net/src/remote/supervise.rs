@@ -236,7 +236,7 @@ async fn replay(shared: &Shared, disk: &Rc<dyn Disk>) -> bool {
     true
 }
 
-/// Sleeps, unless the disk is closed meanwhile or the state changes.
+/// Sleeps, unless the disk is closed meanwhile.
 async fn sleep(shared: &Shared, until: Time) {
     while !shared.closed.get() && shared.clock.now() < until {
         let changed = shared.changed.wait();

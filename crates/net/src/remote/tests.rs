@@ -4,38 +4,16 @@ use std::cell::{Cell, RefCell};
 use std::rc::Weak;
 use std::task::{Context, Waker};
 
-use io::{Buf, Cost, MemDisk, SharedBuf, Timers, Work, contract};
+use io::contract::HandClock;
+use io::{Buf, MemDisk, SharedBuf, Work, contract};
 
 use super::*;
-
-/// A clock that moves when everything waits for it.
-#[derive(Default)]
-struct TestClock {
-    now: Cell<u64>,
-    timers: Timers,
-}
-
-impl Clock for TestClock {
-    fn now(&self) -> Time {
-        Time(self.now.get())
-    }
-
-    fn sleep_until(&self, at: Time) -> Completion<()> {
-        self.timers.sleep_until(at)
-    }
-
-    fn unix_micros(&self) -> u64 {
-        0
-    }
-
-    fn charge(&self, _: Cost, _: u64) {}
-}
 
 const BYTES: u64 = 8 << 20;
 
 /// A server with a volatile cache.
 struct Server {
-    clock: Rc<TestClock>,
+    clock: Rc<HandClock>,
     /// What a crash leaves.
     durable: MemDisk,
     /// What clients see.
@@ -61,7 +39,7 @@ struct Session {
 }
 
 impl Server {
-    fn new(clock: &Rc<TestClock>) -> Rc<Server> {
+    fn new(clock: &Rc<HandClock>) -> Rc<Server> {
         Rc::new(Server {
             clock: Rc::clone(clock),
             durable: MemDisk::new(BYTES),
@@ -186,7 +164,7 @@ impl Connect for Connector {
 
 /// A server, a disk on it, and everything that runs.
 struct World {
-    clock: Rc<TestClock>,
+    clock: Rc<HandClock>,
     server: Rc<Server>,
     disk: Remote,
     tasks: TaskSet,
@@ -194,7 +172,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let clock = Rc::new(TestClock::default());
+        let clock = Rc::new(HandClock::default());
         let server = Server::new(&clock);
         let connector = Box::new(Connector(Rc::clone(&server)));
         let open =
@@ -252,7 +230,7 @@ fn filled(byte: u8) -> SharedBuf {
 }
 
 /// Runs everything until `work` is done; time passes when nothing else can happen.
-fn run_until<T>(clock: &TestClock, tasks: &TaskSet, work: impl Future<Output = T>) -> T {
+fn run_until<T>(clock: &HandClock, tasks: &TaskSet, work: impl Future<Output = T>) -> T {
     let mut work = pin!(work);
     let mut cx = Context::from_waker(Waker::noop());
     for _ in 0..10_000_000 {
@@ -263,9 +241,8 @@ fn run_until<T>(clock: &TestClock, tasks: &TaskSet, work: impl Future<Output = T
         if let Poll::Ready(outcome) = work.as_mut().poll(&mut cx) {
             return outcome;
         }
-        let Some(next) = clock.timers.next() else { panic!("nothing will ever happen") };
-        clock.now.set(clock.now.get().max(next.0));
-        clock.timers.fire(Time(clock.now.get()));
+        let Some(next) = clock.next() else { panic!("nothing will ever happen") };
+        clock.move_to(next);
     }
     panic!("it takes for ever");
 }

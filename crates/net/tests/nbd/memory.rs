@@ -109,7 +109,7 @@ fn a_payload_that_is_only_announced_takes_no_buffer() {
     let buffers = pool();
     let export = Export::new("disk", disk, pool());
     let exports = Rc::new(Catalogue::new([Rc::new(export)]));
-    let clock = Rc::new(crate::world::HandClock::default());
+    let clock = Rc::new(io::contract::HandClock::default());
     let server = Server::new(Rc::clone(&exports) as _, Rc::clone(&clock) as _, buffers.clone());
     let world = World::with(exports, |_| server);
     let ends: Vec<End> = (0..4).map(|_| open(&world)).collect();

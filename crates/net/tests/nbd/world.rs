@@ -1,50 +1,18 @@
 //! A server, its clock and its clients, all in one thread and driven by hand.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use io::contract::HandClock;
 use io::tasks::complete;
-use io::{Clock, Completion, Cost, Disk, MemDisk, Pool, TaskSet, Time, Timers};
+use io::{Disk, MemDisk, Pool, TaskSet};
 use net::nbd::{Catalogue, Ending, Export, Exports, Server};
 
 use crate::pipe::{self, End};
 
-/// Time that passes when the test says so.
-#[derive(Default)]
-pub struct HandClock {
-    now: Cell<u64>,
-    timers: Timers,
-}
-
-impl HandClock {
-    /// Lets the shortest sleeps end; true if there was one.
-    pub fn tick(&self) -> bool {
-        self.now.set(self.now.get() + 1);
-        self.timers.fire(Time(self.now.get())) > 0
-    }
-
-    pub fn pass(&self, span: Duration) {
-        self.now.set(self.now.get() + span.as_nanos() as u64);
-        self.timers.fire(Time(self.now.get()));
-    }
-}
-
-impl Clock for HandClock {
-    fn now(&self) -> Time {
-        Time(self.now.get())
-    }
-
-    fn sleep_until(&self, at: Time) -> Completion<()> {
-        if at <= self.now() { Completion::ready(()) } else { self.timers.sleep_until(at) }
-    }
-
-    fn unix_micros(&self) -> u64 {
-        0
-    }
-
-    fn charge(&self, _cost: Cost, _bytes: u64) {}
-}
+/// Lets the shortest sleeps end.
+const TICK: Duration = Duration::from_nanos(1);
 
 pub struct World {
     pub tasks: TaskSet,
@@ -103,7 +71,7 @@ impl World {
     /// Lets everything run until it waits for something from outside.
     pub fn run_until_idle(&self) {
         complete(self.tasks.run());
-        while self.clock.tick() {
+        while self.clock.pass(TICK) > 0 {
             complete(self.tasks.run());
         }
     }

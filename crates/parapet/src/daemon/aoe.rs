@@ -246,6 +246,7 @@ impl Daemon {
             let message = format!("{name} is online as AoE {address}");
             return Err(Failure::new(Id::WrongState, message, format!("parapet offline {name}")));
         }
+        entry.refuse_lost(name)?;
         let named = place.and_then(|place| place.address);
         let address = named.or_else(|| entry.address()).ok_or_else(|| {
             let action = format!("say it: parapet online {name} SHELF.SLOT@INTERFACE");

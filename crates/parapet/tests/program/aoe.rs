@@ -204,6 +204,40 @@ fn a_new_member_gets_the_state_and_a_stale_one_does_not_count() {
 }
 
 #[test]
+fn an_export_whose_masks_are_damaged_is_not_served() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let cable = Cable::new("1500");
+    let export = cable.export("7.3");
+    let serve = ["tank", &members[0], &members[1]];
+    let server = world.serve(&[&serve[..], &["--aoe", &export]].concat());
+    world.order(&["mask", "tank", "--add", "02:00:00:00:00:01"]);
+    assert_eq!(server.terminate(), 0);
+    let damage = |member: &str| {
+        let path = world.path(member);
+        let mut bytes = std::fs::read(&path).unwrap();
+        let copies = bytes.windows(8).enumerate().filter(|(_, it)| it == b"Pexport1");
+        let copies: Vec<usize> = copies.map(|(at, _)| at).collect();
+        assert!(!copies.is_empty(), "{member} has a copy");
+        copies.iter().for_each(|at| bytes[at + 100] = 0xff);
+        std::fs::write(&path, bytes).unwrap();
+    };
+    // The copies of one member are enough.
+    damage(&members[0]);
+    let server = world.serve(&[&serve[..], &["--aoe", &format!("@{}", cable.server)]].concat());
+    let masks = &world.order(&["status", "tank"])["aoe"]["masks"];
+    assert_eq!(*masks, serde_json::json!(["02:00:00:00:00:01"]));
+    assert_eq!(server.terminate(), 0);
+    members.iter().for_each(|member| damage(member));
+    let server = world.serve(&serve);
+    let refusal = world.order_refused(&["online", "tank", &export], 1, "PPT-1002");
+    assert!(refusal.contains("damaged"), "{refusal}");
+    world.order(&["shelf", "tank", "7.3"]);
+    world.order(&["online", "tank", &export]);
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
 fn clients_change_the_state_where_the_server_permits_it() {
     let world = World::new();
     let members = world.create("5", 3, &[]);

@@ -8,9 +8,8 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Waker};
 
-use io::{
-    Buf, Cost, Frame, LinkState, Mac, MemDisk, MemLink, MemWire, TaskSet, Timers, Work as IoWork,
-};
+use io::contract::HandClock;
+use io::{Buf, Frame, LinkState, Mac, MemDisk, MemLink, MemWire, TaskSet, Work as IoWork};
 use io::{contract, tasks::complete};
 
 use super::super::target::{Event, Keeping};
@@ -19,29 +18,6 @@ use super::super::{Host, Lun, LunOptions, LunState, Target};
 use super::*;
 
 const LUN: Address = Address { shelf: 1, slot: 0 };
-
-/// A clock that moves when everything waits for it.
-#[derive(Default)]
-struct TestClock {
-    now: Cell<u64>,
-    timers: Timers,
-}
-
-impl Clock for TestClock {
-    fn now(&self) -> Time {
-        Time(self.now.get())
-    }
-
-    fn sleep_until(&self, at: Time) -> Completion<()> {
-        self.timers.sleep_until(at)
-    }
-
-    fn unix_micros(&self) -> u64 {
-        0
-    }
-
-    fn charge(&self, _: Cost, _: u64) {}
-}
 
 /// Numbers that look random and are the same each time (xorshift64, Marsaglia 2003).
 struct Numbers(Cell<u64>);
@@ -60,7 +36,7 @@ impl Numbers {
 /// A port whose frames are lost, repeated and late.
 struct BadLink {
     port: Rc<MemLink>,
-    clock: Rc<TestClock>,
+    clock: Rc<HandClock>,
     numbers: Rc<Numbers>,
     /// In a hundred: lost, repeated, late.
     badness: (u64, u64, u64),
@@ -147,7 +123,7 @@ impl Host for Nobody {
 
 /// A target on a disk in memory, an initiator, and one wire or two between them.
 struct Stand {
-    clock: Rc<TestClock>,
+    clock: Rc<HandClock>,
     tasks: TaskSet,
     links: Vec<Rc<BadLink>>,
     disk: Rc<MemDisk>,
@@ -158,7 +134,7 @@ const BYTES: u64 = 12 << 20;
 
 impl Stand {
     fn new(wires: usize, mtu: u32, badness: (u64, u64, u64), seed: u64) -> Stand {
-        let clock = Rc::new(TestClock::default());
+        let clock = Rc::new(HandClock::default());
         let numbers = Rc::new(Numbers(Cell::new(seed * 2 + 1)));
         let tasks = TaskSet::new();
         let target = Target::new(Rc::new(Nobody), Pool::new(0));
@@ -222,11 +198,10 @@ impl Stand {
                 return value;
             }
             let frames = self.links.iter().filter_map(|link| link.next());
-            let next = frames.chain(self.clock.timers.next()).min();
+            let next = frames.chain(self.clock.next()).min();
             let next = next.expect("nothing will ever happen again");
-            self.clock.now.set(self.clock.now.get().max(next.0));
+            let _: usize = self.clock.move_to(next);
             self.links.iter().for_each(|link| link.release());
-            self.clock.timers.fire(self.clock.now());
         }
         panic!("the work does not end");
     }

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
+use io::contract::HandClock;
 use io::tasks::complete;
-use io::{Completion, Completions, Disk, Done, MemDisk, Op, Ticket, Time, Timers};
+use io::{Completion, Completions, Disk, Done, MemDisk, Op, Ticket};
 
 use super::*;
 use crate::nbd::wire::Style;
@@ -29,29 +30,6 @@ impl Dice {
     fn one_of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.roll(choices.len() as u64) as usize]
     }
-}
-
-/// Time that passes when the test says so.
-#[derive(Default)]
-struct HandClock {
-    now: Cell<u64>,
-    timers: Timers,
-}
-
-impl Clock for HandClock {
-    fn now(&self) -> Time {
-        Time(self.now.get())
-    }
-
-    fn sleep_until(&self, at: Time) -> Completion<()> {
-        self.timers.sleep_until(at)
-    }
-
-    fn unix_micros(&self) -> u64 {
-        0
-    }
-
-    fn charge(&self, _cost: Cost, _bytes: u64) {}
 }
 
 /// The session's side of a connection, and everything that the test does at the other side.

@@ -28,6 +28,8 @@ pub(in crate::daemon) struct ExportEntry {
     /// The address at which it is served now.
     pub(super) served: Cell<Option<Address>>,
     generation: Cell<u64>,
+    /// Why there is no state, if every copy is damaged: masks may be lost with it.
+    lost: RefCell<Option<String>>,
     /// The members that have the state.
     keepers: RefCell<Vec<String>>,
     keeping: Cell<bool>,
@@ -37,6 +39,17 @@ pub(in crate::daemon) struct ExportEntry {
 impl ExportEntry {
     pub(super) fn served_at(&self) -> Option<Address> {
         self.served.get()
+    }
+
+    /// Refuses to serve an export whose masks may be lost: it would answer every client.
+    pub(super) fn refuse_lost(&self, name: &str) -> Result<()> {
+        let Some(why) = &*self.lost.borrow() else { return Ok(()) };
+        let message = format!("{name}: the state of the AoE export is damaged: {why}");
+        let action = format!(
+            "serve it without --aoe and set it anew: parapet shelf {name} SHELF.SLOT, and parapet \
+             mask {name} --add MAC"
+        );
+        Err(Failure::new(Id::Input, message, action))
     }
 
     /// The address that is kept, if Linux and others can use it.
@@ -95,14 +108,14 @@ impl Daemon {
     /// Returns the export of an array; reads its state the first time.
     ///
     /// # Errors
-    /// If it cannot be read, or is damaged on all members.
+    /// If the file of an array without room cannot be read.
     pub(super) async fn export_entry(&self, served: &Rc<Served>) -> Result<Rc<ExportEntry>> {
         if let Some(entry) = self.aoe.entry(served.uuid()) {
             return Ok(entry);
         }
         let (name, clock) = (served.name(), self.spawner.clock() as Rc<_>);
-        let found = export::read(&keepers(served), uuid_of(served), &clock).await;
-        let found = found.map_err(of_engine)?;
+        let members = keepers(served);
+        let found = export::read(&members, uuid_of(served), &clock).await;
         for (member, fault) in &found.damaged {
             tracing::warn!("{name}: {member}: {fault}");
         }
@@ -110,17 +123,17 @@ impl Daemon {
             Some(latest) => Some(latest),
             None => read_file(served)?,
         };
-        if let (None, Some((member, fault))) = (&latest, found.damaged.first()) {
-            let message = format!("{name}: the export's state is lost: {member}: {fault}");
-            let action = format!("set it anew: parapet shelf {name} SHELF.SLOT, parapet mask");
-            tracing::error!("{message}; {action}");
-        }
+        // A member without a copy was read: then there never was one.
+        let unread = found.damaged.len() + found.without_room.len();
+        let lost = found.damaged.into_iter().next();
+        let lost = lost.filter(|_| latest.is_none() && unread == members.len());
         let generation = latest.as_ref().map_or(0, |copy| copy.generation);
         let entry = Rc::new(ExportEntry {
             interfaces: RefCell::default(),
             kept: RefCell::new(latest.map(|copy| copy.state).unwrap_or_default()),
             served: Cell::default(),
             generation: Cell::new(generation),
+            lost: RefCell::new(lost.map(|(member, fault)| format!("{member}: {fault}"))),
             keepers: RefCell::default(),
             keeping: Cell::default(),
             kept_changed: Signal::new(),
@@ -145,11 +158,12 @@ impl Daemon {
                 None => entry.kept_changed.wait().await,
             }
         };
-        if *entry.kept.borrow() == state {
+        if *entry.kept.borrow() == state && entry.lost.borrow().is_none() {
             return Ok(());
         }
         self.write_export(served, entry, &state).await?;
         entry.kept.replace(state);
+        entry.lost.replace(None);
         Ok(())
     }
 
