@@ -11,14 +11,14 @@
 //!
 //! A break may be a crash of the server, and no protocol says so: NBD and AoE have no boot id. So
 //! after each break **nothing that was acknowledged without a flush is trusted**. Such writes are
-//! kept ([`unflushed`]) and are written again, in their order, and flushed, before any other
+//! kept (`unflushed`) and are written again, in their order, and flushed, before any other
 //! operation goes on. If they cannot be kept, or the server is away too long, the disk fails
 //! everything with `Gone`, also when the server is back, until its owner says that it knows
 //! ([`Remote::resume`]): an array marks the member as failed, and its bitmap knows what to copy.
 //!
 //! A write in flight at a break may still land later: a request in the old server's queue, a frame
 //! on the wire. Until [`QUARANTINE`] has passed, no other write to these bytes is sent
-//! ([`quarantine`]), and a disk that was missing is not offered again.
+//! (`quarantine`), and a disk that was missing is not offered again.
 
 mod operation;
 mod quarantine;

@@ -7,9 +7,9 @@
 //! ```
 //!
 //! Promises checked: an answered write stays, whatever copies of older writes arrive later; reads
-//! return allowed values ([`register`]); every request is answered, or given up when the target was
+//! return allowed values (`register`); every request is answered, or given up when the target was
 //! away for long; our target never has two overlapping writes on its disk at once, and never
-//! executes a copy of a request in flight ([`watched`]).
+//! executes a copy of a request in flight (`watched`).
 //!
 //! Not checked, because no target can promise it: copies that wires make, and those of clients that
 //! repeat without counting answers, when the target restarts sooner than a frame's lifetime; and

@@ -379,6 +379,9 @@ impl Director {
             Ok(_) => return self.offer(node, outer),
             Err(refusal) => refusal,
         };
+        if refusal.to_string().contains("the intent log is not used") {
+            node.note_lost_log(&refusal.to_string());
+        }
         let way_out = refusal.to_string().contains("--force-dirty-degraded");
         let known = node.promise() == Promise::Unverified && refusal.kind() == ErrorKind::Refused;
         assert!(way_out && known, "{}: not assembled again: {}", node.name, chain(&refusal));

@@ -247,11 +247,7 @@ impl Node {
             }
             Note::LogUnusable { why } => {
                 self.world.trace.mark(mark::LOG_UNUSABLE);
-                // Of a member that is an array, the block of the log that a crash has cut may be
-                // lost.
-                if self.sim_disks().is_empty() && why.contains("I/O error") {
-                    self.corrupt_log();
-                }
+                self.note_lost_log(why);
                 assert!(!self.proven.get(), "{}: the log is not trusted: {why}", self.name);
             }
             _ => {}
@@ -500,6 +496,14 @@ impl Node {
     pub fn corrupt_log(&self) {
         self.proven.set(false);
         self.spoiled.set(true);
+    }
+
+    /// Of a member that is an array, a crash may lose the block of the log that was being written.
+    /// `why` is the reason why the log is not used.
+    pub(crate) fn note_lost_log(&self, why: &str) {
+        if self.sim_disks().is_empty() && why.contains("I/O error") {
+            self.corrupt_log();
+        }
     }
 
     /// May a member be lost now without harm to anything that a crash has not cut just now?

@@ -14,7 +14,7 @@
 //! buffers and no more.
 //!
 //! Writes to the same sectors run in the order in which they came, and each waits until no copy of
-//! an earlier one can arrive ([`copies`]).
+//! an earlier one can arrive (`copies`).
 //!
 //! Paths come and go (`tend`): targets are asked for again every ten seconds, and whenever a port
 //! comes up; a port that ends does not end the disk while another works.

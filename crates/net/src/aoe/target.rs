@@ -10,7 +10,7 @@
 //!
 //! All ports of a target are served by one thread, so that requests have one order of arrival.
 //! Invariants: a target never sends an error for being busy, it drops the frame, and the client
-//! repeats it; memory is bounded by [`MAX_FLIGHTS`] for a LUN and [`port::MAX_OUTBOX`] for a port;
+//! repeats it; memory is bounded by [`MAX_FLIGHTS`] for a LUN and `port::MAX_OUTBOX` for a port;
 //! a frame that is malformed or meant for others changes nothing.
 
 pub mod access;
