@@ -1,19 +1,22 @@
 //! Ethernet ports: a network interface, a tap device, a unix datagram socket.
 //!
 //! ```text
-//!    Port ── batch ──▶ recvmmsg / sendmmsg   interface (AF_PACKET), datagram socket
+//!    Port ─┬ batch ──▶ recvmmsg / sendmmsg   interface (AF_PACKET), datagram socket
+//!      │   └ ring ───▶ receive ring          interface with jumbo frames
 //!      │               readv / writev        tap
 //!      └── watch ────▶ rtnetlink: "something changed", then the state is read again
 //! ```
 //!
 //! A frame is received with two pieces: its head, and an aligned buffer of a whole MTU for what
-//! follows. The kernel copies each byte once; a buffer is used up only by a frame with data.
+//! follows. The kernel copies each byte once; a buffer is used up only by a frame with data. Jumbo
+//! frames of an interface are copied twice, which is cheaper: see `ring`.
 //!
 //! An interface's socket takes only the frames that a filter in the kernel lets through: of AoE,
 //! for whom the port asks. Opening one needs CAP_NET_RAW, using it needs nothing.
 
 mod batch;
 mod open;
+mod ring;
 mod state;
 
 use std::cell::RefCell;
@@ -25,6 +28,7 @@ use io::{Frame, Link, LinkState, Mac};
 
 use self::batch::{Inbox, Outbox};
 pub use self::open::{Filter, PortError, Role, interfaces};
+use self::ring::ReceiveRing;
 use self::state::StateSource;
 use crate::reactor::source::{Direction, Watched};
 
@@ -34,6 +38,7 @@ pub struct Port {
     wire: Wire,
     address: Mac,
     state: StateSource,
+    ring: RefCell<ReceiveRing>,
     inbox: RefCell<Inbox>,
     outbox: RefCell<Outbox>,
 }
@@ -46,6 +51,26 @@ enum Wire {
     Tap,
     /// A datagram socket, and the address of the other end.
     Datagram(rustix::net::SocketAddrUnix),
+}
+
+impl Port {
+    /// Receives a batch of frames, and says how many; 0, if all were for others.
+    fn receive(&self, into: &mut Vec<Frame>) -> Result<usize> {
+        let (own, mtu) = (self.address, self.state.now().mtu);
+        let (mut ring, mut inbox) = (self.ring.borrow_mut(), self.inbox.borrow_mut());
+        match self.wire {
+            Wire::Tap => inbox.receive_one(&self.watched, own, into),
+            Wire::Datagram(_) => inbox.receive(&self.watched, own, mtu, into),
+            Wire::Interface if ring.is_used() => ring.receive(&self.watched, own, into),
+            Wire::Interface => inbox.receive(&self.watched, own, mtu, into),
+        }
+    }
+
+    /// True if the ring was made anew, so that there may be frames again.
+    fn follow_mtu(&self) -> bool {
+        let mtu = self.state.now().mtu;
+        matches!(self.wire, Wire::Interface) && self.ring.borrow_mut().follow(&self.watched, mtu)
+    }
 }
 
 impl Link for Port {
@@ -63,17 +88,13 @@ impl Link for Port {
 
     fn poll_receive(&self, cx: &mut Context<'_>, into: &mut Vec<Frame>) -> Poll<Result<()>> {
         loop {
-            let mut inbox = self.inbox.borrow_mut();
-            let received = match self.wire {
-                Wire::Tap => inbox.receive_one(&self.watched, self.address, into),
-                Wire::Interface | Wire::Datagram(_) => {
-                    inbox.receive(&self.watched, self.address, self.state.now().mtu, into)
-                }
-            };
-            match received {
+            match self.receive(into) {
                 Ok(0) => {}
                 Ok(_) => return Poll::Ready(Ok(())),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    if self.follow_mtu() {
+                        continue;
+                    }
                     self.watched.arm(Direction::Read, cx);
                     return Poll::Pending;
                 }

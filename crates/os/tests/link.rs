@@ -7,7 +7,9 @@ mod world;
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::process::Command;
+use std::task::Poll;
 
+use io::link::{ETHERNET_BYTES, HEAD_BYTES};
 use io::{Frame, Link, LinkState, Mac, Pool, contract};
 use os::link::{Filter, PortError, Role};
 use os::{Config, Engine, Executor, Port};
@@ -176,6 +178,63 @@ fn a_port_follows_its_interface() {
     ip("link del left");
     let gone = executor.block_on(poll_fn(|cx| left.poll_receive(cx, &mut received)));
     gone.expect_err("the interface is gone for good");
+}
+
+/// Sends this many frames of the full MTU to `right`, a few at a time, and compares them.
+fn exchange(executor: &Executor, left: &Port, right: &Port, count: u32) {
+    let mtu = left.state().mtu as usize;
+    for from in (0..count).step_by(50) {
+        let sent: Vec<Frame> = (from..count.min(from + 50))
+            .map(|number| {
+                let head = *frame(right.address(), (1, 0), false, 0).head().first_chunk().unwrap();
+                let mut body = vec![0; mtu + ETHERNET_BYTES - HEAD_BYTES];
+                body.iter_mut().zip(number..).for_each(|(byte, value)| *byte = (value % 251) as u8);
+                Frame::with_body(head, pool().copy_of(&body).freeze())
+            })
+            .collect();
+        let mut frames: VecDeque<Frame> = sent.iter().cloned().collect();
+        let mut received = Vec::new();
+        while received.len() < sent.len() {
+            if !frames.is_empty() {
+                executor.block_on(poll_fn(|cx| left.poll_send(cx, &mut frames))).unwrap();
+            }
+            executor.block_on(poll_fn(|cx| right.poll_receive(cx, &mut received))).unwrap();
+        }
+        for (sent, received) in sent.iter().zip(&received) {
+            assert_eq!(sent.to_vec(), received.to_vec());
+        }
+    }
+}
+
+/// More frames than a receive ring has slots, before and after each change of the MTU: to a ring of
+/// larger slots, of smaller ones, and to none.
+#[test]
+fn jumbo_frames_arrive_whole_after_each_change_of_the_mtu() {
+    for engine in ENGINES {
+        alone();
+        cable(4200);
+        let executor = Executor::new(Config { engine, ..Config::default() }).unwrap();
+        let open =
+            |name| Port::interface(name, &all_requests(), pool(), &executor.spawner()).unwrap();
+        let (left, right) = (open("left"), open("right"));
+        up(&executor, &left);
+        up(&executor, &right);
+        for mtu in [4200, 9000, 3000, 2999, 1500, 9000] {
+            for (name, port) in [("left", &left), ("right", &right)] {
+                ip(&format!("link set {name} mtu {mtu}"));
+                while port.state().mtu != mtu {
+                    let seen = port.state();
+                    executor.block_on(poll_fn(|cx| port.poll_state(cx, seen)));
+                }
+            }
+            // The ring is made anew when there is nothing to receive.
+            let nothing = executor.block_on(poll_fn(|cx| {
+                Poll::Ready(right.poll_receive(cx, &mut Vec::new()).is_pending())
+            }));
+            assert!(nothing);
+            exchange(&executor, &left, &right, 2000);
+        }
+    }
 }
 
 #[test]

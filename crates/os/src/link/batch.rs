@@ -11,7 +11,7 @@ use rustix::net::SocketAddrUnix;
 use rustix::net::addr::SocketAddrArg;
 
 /// The most frames of one call.
-const BATCH: usize = 32;
+pub(super) const BATCH: usize = 32;
 /// Zeros behind frames that are too short.
 const PADDING: [u8; MIN_FRAME_BYTES] = [0; MIN_FRAME_BYTES];
 
@@ -115,11 +115,7 @@ impl Inbox {
     /// The frame of `bytes` bytes that came into this place, if it is AoE and for `own` or a group.
     fn frame(&mut self, index: usize, bytes: usize, own: Mac) -> Option<Frame> {
         let head = self.heads[index];
-        let to = Mac(*head.first_chunk()?);
-        if bytes < ETHERNET_BYTES || head[12..14] != super::open::ETHERTYPE.to_be_bytes() {
-            return None;
-        }
-        if to != own && !to.is_group() {
+        if !is_for(&head[..bytes.min(HEAD_BYTES)], own) {
             return None;
         }
         let Some(rest) = bytes.checked_sub(HEAD_BYTES) else {
@@ -135,6 +131,14 @@ impl Inbox {
         body.truncate(rest);
         Some(Frame::with_body(head, body.freeze()))
     }
+}
+
+/// True if a frame that begins with `head` is AoE and for `own` or a group.
+pub(super) fn is_for(head: &[u8], own: Mac) -> bool {
+    let Some((header, _)) = head.split_first_chunk::<ETHERNET_BYTES>() else { return false };
+    let [a, b, c, d, e, f, ..] = *header;
+    let to = Mac([a, b, c, d, e, f]);
+    header[12..] == super::open::ETHERTYPE.to_be_bytes() && (to == own || to.is_group())
 }
 
 /// The descriptions of the frames of the next call.

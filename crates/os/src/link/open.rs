@@ -13,6 +13,7 @@ use rustix::net::{
 };
 
 use super::batch::{Inbox, Outbox};
+use super::ring::ReceiveRing;
 use super::state::StateSource;
 use super::{Port, Wire};
 use crate::executor::Spawner;
@@ -168,9 +169,15 @@ impl Port {
         pool: Pool,
         on: &Spawner,
     ) -> Result<Port> {
-        let inbox = Inbox::new(state.now().mtu, pool).into();
+        let mtu = state.now().mtu;
+        let mut ring = ReceiveRing::new(pool.clone());
+        if matches!(wire, Wire::Interface) {
+            ring.follow(&fd, mtu);
+        }
+        let (ring, inbox) = (ring.into(), Inbox::new(mtu, pool).into());
         let watched = Watched::new(fd, on.reactor())?;
-        Ok(Port { watched, wire, address, state, inbox, outbox: Outbox::new().into() })
+        let outbox = Outbox::new().into();
+        Ok(Port { watched, wire, address, state, ring, inbox, outbox })
     }
 }
 
@@ -215,11 +222,11 @@ fn enlarge(fd: &OwnedFd) {
     let _ = set_option(fd, libc::SOL_SOCKET, force, RECEIVE_BYTES as libc::c_int);
 }
 
-fn set_option(fd: &OwnedFd, level: i32, option: i32, value: libc::c_int) -> Result<()> {
+pub(super) fn set_option(fd: impl AsFd, level: i32, option: i32, value: libc::c_int) -> Result<()> {
     let bytes = size_of::<libc::c_int>() as libc::socklen_t;
     // SAFETY: the value is a number of that size.
     let outcome = unsafe {
-        libc::setsockopt(fd.as_raw_fd(), level, option, (&raw const value).cast(), bytes)
+        libc::setsockopt(fd.as_fd().as_raw_fd(), level, option, (&raw const value).cast(), bytes)
     };
     if outcome < 0 { Err(Error::last_os_error()) } else { Ok(()) }
 }
