@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!    block 0                      block 1
-//!   ┌────────┬────────┬────────┐ ┌────────┬─…      slot: header with status │ frame of up to the MTU
+//!   ┌────────┬────────┬────────┐ ┌────────┬─…      slot: header with status │ frame
 //!   │ slot 0 │ slot 1 │ slot 2 │ │ slot 3 │         status: the kernel's ──frame──▶ ours
 //!   └────────┴────────┴────────┘ └────────┴─…                          ◀──copied──
 //! ```
