@@ -3,7 +3,7 @@
 //! ```text
 //!    array   net          speak only this
 //!       \    /
-//!         io              Disk · Stream · Link · Clock · Mailbox, and their buffers
+//!         io              Disk · Stream · Link · Channel · Clock · Mailbox, and their buffers
 //!       /    \
 //!     os      sim         the real world, the pretend world
 //! ```
@@ -17,6 +17,7 @@
 pub mod broken;
 pub mod budget;
 pub mod buf;
+pub mod channel;
 pub mod clock;
 pub mod completion;
 #[cfg(feature = "contract")]
@@ -34,6 +35,7 @@ pub mod tasks;
 
 pub use budget::{Budget, Permit};
 pub use buf::{BUF_ALIGN, Buf, Pool, SharedBuf};
+pub use channel::Channel;
 pub use clock::{Clock, Cost, Time, Timers};
 pub use completion::{Completion, Completions, Ticket};
 pub use disk::{Class, Disk, Done, Extent, ExtentKind, Limits, Op, Work, ZeroSupport};

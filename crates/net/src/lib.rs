@@ -1,7 +1,7 @@
-//! Other machines: block storage protocols over the seam.
+//! Other machines and the kernel: block storage protocols over the seam.
 //!
 //! ```text
-//!    nbd   aoe   cluster       protocols, as state machines and straight-line async
+//!    nbd   aoe   fuse          protocols, as state machines and straight-line async
 //!       \   |   /
 //!       bytewise               any byte range over a disk of blocks
 //!           |
@@ -18,6 +18,7 @@
 
 pub mod aoe;
 pub mod bytewise;
+pub mod fuse;
 pub mod nbd;
 pub mod remote;
 mod transfer;

@@ -55,6 +55,7 @@ use uring::Transfers;
 
 pub use error::{OpenError, OpenErrorKind};
 pub use holder::Holder;
+pub(crate) use holder::holders_of;
 
 /// Whether a file's bytes go around the page cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

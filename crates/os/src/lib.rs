@@ -5,8 +5,8 @@
 //!       │
 //!    Reactor ─── io_uring: disks' operations, readiness, timeouts, in one system call per turn
 //!       │        (epoll, where io_uring is not permitted)
-//!    ┌──┴─────┬────────┬──────────┬─────────┬─────────┐
-//!    disk     socket   link       clock     signal    mailbox ─ eventfd ▶ another thread
+//!    ┌──┴─────┬────────┬────────┬─────────┬─────────┬─────────┐
+//!    disk     socket   link     fuse      clock     signal    mailbox ─ eventfd ▶ another thread
 //! ```
 //!
 //! Owns every system call of Parapet and, with `io/buf.rs` and the parity kernels, all of its
@@ -16,7 +16,9 @@
 pub mod clock;
 pub mod disk;
 pub mod executor;
+pub mod fuse;
 pub mod link;
+pub mod loop_device;
 pub mod mailbox;
 mod reactor;
 pub mod signal;
@@ -26,6 +28,7 @@ pub mod threads;
 pub use clock::MonotonicClock;
 pub use disk::{Direct, FileDisk, OpenError, Options, SharedFile};
 pub use executor::{Config, Engine, Executor, Spawner};
+pub use fuse::FuseMount;
 pub use link::Port;
 pub use signal::{Signal, Signals};
 pub use socket::{Address, Listener, Peer, Socket, Stdio};

@@ -8,6 +8,9 @@ use std::task::{Poll, Waker};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+/// `PR_SET_IO_FLUSHER` of prctl(2).
+const SET_IO_FLUSHER: libc::c_int = 57;
+
 /// Processors that this thread may run on, in ascending order.
 ///
 /// # Errors
@@ -36,6 +39,22 @@ pub fn raise_open_files() {
     let raised = Rlimit { current: limits.maximum, ..limits };
     // If it cannot be, clients are turned away earlier.
     let _ = setrlimit(Resource::Nofile, raised);
+}
+
+/// Prepares this process and thread to serve a disk of this machine. The kernel may need the disk
+/// to free memory, so neither may wait for memory that only the disk can free: all memory stays
+/// resident, and the thread's allocations do not start writeback.
+///
+/// # Errors
+/// Without CAP_IPC_LOCK or CAP_SYS_RESOURCE.
+pub fn serve_memory_reclaim() -> Result<()> {
+    // SAFETY: the call takes no memory.
+    let flusher = unsafe { libc::prctl(SET_IO_FLUSHER, 1, 0, 0, 0) };
+    let flusher = if flusher < 0 { Err(Error::last_os_error()) } else { Ok(()) };
+    let lock = libc::MCL_CURRENT | libc::MCL_FUTURE | libc::MCL_ONFAULT;
+    // SAFETY: the call changes where memory lies, and nothing about its content.
+    let locked = unsafe { libc::mlockall(lock) };
+    flusher.and(if locked < 0 { Err(Error::last_os_error()) } else { Ok(()) })
 }
 
 /// Runs `work`, which may block, on its own thread. A caller that stops waiting leaves the thread

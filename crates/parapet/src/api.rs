@@ -29,7 +29,7 @@ pub(crate) use discovery::{AoePath, AoeTarget, Discovery};
 pub(crate) use examined::{
     Examined, ExaminedDisk, LogView, PrivateView, SignatureView, SuperblockView,
 };
-pub(crate) use exported::AoeView;
+pub(crate) use exported::{AoeView, AttachedView};
 pub(crate) use job::{Finding, Job, JobKind, LastRebuild, Scrub, percent};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
@@ -146,6 +146,9 @@ pub(crate) struct Array {
     /// The AoE export; null if it was not used since the server's start.
     #[serde(default)]
     pub(crate) aoe: Option<AoeView>,
+    /// The local disk; null if the array is not attached.
+    #[serde(default)]
+    pub(crate) attached: Option<AttachedView>,
     /// Problems, each with a remedy.
     pub(crate) problems: Vec<Problem>,
 }

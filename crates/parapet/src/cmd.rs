@@ -15,6 +15,7 @@ use crate::terminal::Terminal;
 mod add;
 mod aoe;
 mod assemble;
+mod attach;
 mod clear;
 mod completions;
 pub(crate) mod create;
@@ -66,6 +67,8 @@ pub(crate) enum Verb {
     Speed(speed::Args),
     Wait(wait::Args),
     Health(health::Args),
+    Attach(attach::Attach),
+    Detach(attach::Detach),
     Online(export::Online),
     Offline(export::Offline),
     Shelf(export::Shelf),
@@ -112,6 +115,8 @@ impl Verb {
             Verb::Speed(args) => speed::run(&args, terminal),
             Verb::Wait(args) => wait::run(&args, terminal),
             Verb::Health(args) => health::run(&args, terminal),
+            Verb::Attach(args) => attach::attach(&args, terminal),
+            Verb::Detach(args) => attach::detach(&args, terminal),
             Verb::Online(args) => export::online(&args, terminal),
             Verb::Offline(args) => export::offline(&args, terminal),
             Verb::Shelf(args) => export::shelf(&args, terminal),

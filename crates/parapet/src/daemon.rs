@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!    members ─▶ Array ─▶ Export ─▶ nbd::Server ◀── listeners (unix, tcp, systemd, stdio)
-//!                 ▲ └──▶ Lun ────▶ aoe::Target ◀── network interfaces
+//!                 ▲ ├──▶ Lun ────▶ aoe::Target ◀── network interfaces
+//!                 │ └────────────▶ fuse::Server ◀── local disks (attach)
 //!              orders ◀── control ◀── control sockets (HTTP, JSON)
 //! ```
 //!
@@ -37,6 +38,7 @@ use crate::notify;
 use crate::tls::Identity;
 
 mod aoe;
+mod attach;
 mod control;
 mod crew;
 mod exports;
@@ -79,6 +81,7 @@ pub(crate) struct Daemon {
     notes_reported: Cell<bool>,
     exports: Rc<Shown>,
     aoe: aoe::Aoe,
+    attachments: attach::Attachments,
     server: Server,
     crew: Crew,
     secure: bool,
@@ -160,6 +163,7 @@ impl Daemon {
             notes_reported: Cell::new(false),
             exports,
             aoe: aoe::Aoe::default(),
+            attachments: attach::Attachments::default(),
             server,
             crew,
             secure,
@@ -513,6 +517,9 @@ impl Daemon {
         };
         self.with_patience(farewells).await;
         self.stop_aoe();
+        for served in self.arrays() {
+            self.end_attachment(&served).await;
+        }
         let mut result = Ok(());
         // Inner arrays started first and stop last.
         for served in self.arrays().iter().rev() {

@@ -34,6 +34,14 @@ impl fmt::Display for Holder {
     }
 }
 
+/// The holders of the block device at this path, or of one of its partitions.
+///
+/// # Errors
+/// If there is no such device.
+pub(crate) fn holders_of(device: &Path) -> std::io::Result<Vec<Holder>> {
+    Ok(of_device(fs::metadata(device)?.rdev()))
+}
+
 /// The holder of the block device with this number, or of one of its partitions.
 pub(super) fn of_device(device: u64) -> Vec<Holder> {
     let mut holders = Vec::new();

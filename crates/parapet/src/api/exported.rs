@@ -1,4 +1,4 @@
-//! The AoE export of an array, in its status.
+//! The AoE export and the local disk of an array, in its status.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -35,5 +35,30 @@ impl AoeView {
         };
         let reserved = if self.reserved_by.is_empty() { "" } else { ", reserved" };
         format!("{address}, {online}{masks}{reserved}")
+    }
+}
+
+/// An array that is a disk of this machine.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct AttachedView {
+    /// Its name, which stays the same.
+    pub(crate) path: String,
+    /// The block device.
+    pub(crate) device: String,
+    /// How the kernel reaches the server: `fuse`.
+    pub(crate) how: String,
+    /// Whether requests wait for a server that is restarted; otherwise they fail.
+    pub(crate) survives_restart: bool,
+}
+
+impl AttachedView {
+    /// Describes it in one line.
+    pub(super) fn sentence(&self) -> String {
+        let (path, device, how) = (&self.path, &self.device, self.how.to_uppercase());
+        let restart = match self.survives_restart {
+            true => "requests wait for a server that restarts",
+            false => "requests fail if the server stops",
+        };
+        format!("{path} ({device}, {how}; {restart})")
     }
 }

@@ -81,6 +81,7 @@ impl Array {
     fn show_exports(&self, page: &mut Page) {
         self.exports.iter().for_each(|export| page.field("export", export));
         self.aoe.iter().for_each(|aoe| page.field("aoe", aoe.sentence()));
+        self.attached.iter().for_each(|attached| page.field("attached", attached.sentence()));
     }
 }
 

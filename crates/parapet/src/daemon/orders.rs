@@ -92,6 +92,8 @@ impl Daemon {
             "shelf" => self.order_shelf(served, order).await,
             "mask" => self.order_mask(served, order).await,
             "reservations" => self.order_reservations(served, order).await,
+            "attach" => self.order_attach(served).await,
+            "detach" => self.order_detach(served).await,
             "stop" => self.stop(served).await,
             _ => Err(usage(&format!("{verb} is no order"))),
         }
@@ -105,6 +107,8 @@ impl Daemon {
             let message = format!("{name} is a member of {outer}");
             return Err(Failure::new(Id::WrongState, message, format!("parapet stop {outer}")));
         }
+        self.refuse_attached_in_use(served).await?;
+        self.end_attachment(served).await;
         self.retire(served).await;
         let result = self.give_up(served).await;
         served.log_final_state();

@@ -11,6 +11,7 @@ use std::rc::{Rc, Weak};
 use array::{Array, CacheMode};
 use io::{Disk, Signal};
 use layout::MemberId;
+use net::bytewise::Writers;
 use os::{FileDisk, Spawner};
 
 use super::crew::Card;
@@ -70,6 +71,8 @@ pub(crate) struct Served {
     inside: RefCell<Option<String>>,
     pub(super) watched: RefCell<Watched>,
     pub(super) job_rate: JobRate,
+    /// Orders the writes of its clients.
+    writers: Writers,
     gone: Signal,
     stopped: Cell<bool>,
 }
@@ -94,6 +97,7 @@ impl Served {
             inside,
             watched,
             job_rate,
+            writers: Writers::default(),
             gone,
             stopped,
         }
@@ -129,11 +133,16 @@ impl Served {
         *self.inside.borrow_mut() = Some(outer.uuid.clone());
     }
 
+    /// Returns what orders the writes of all clients that write single bytes.
+    pub(super) fn writers(&self) -> &Writers {
+        &self.writers
+    }
+
     /// Returns its export properties for clients.
     pub(super) fn card(&self, name: &str, read_only: bool, is_default: bool) -> Card {
         let level = self.array.geometry().layout().level();
         let description = format!("{level} of {} members", self.array.geometry().slots());
-        let (name, writers) = (name.into(), Default::default());
+        let (name, writers) = (name.into(), self.writers.clone());
         Card { name, description, read_only, is_default, writers }
     }
 

@@ -73,6 +73,7 @@ impl Daemon {
             threads: self.crew.threads(),
             exports: self.exports.name_of(served).map(|name| self.uris(&name)).unwrap_or_default(),
             aoe: self.aoe_view(served),
+            attached: self.attached_view(served),
             problems: Vec::new(),
         };
         array.problems = self.problems(&array, status.mode);

@@ -74,12 +74,14 @@ const LIMITS: &[(&str, Option<u64>)] = &[
 const INNER: &[&str] = &[
     "BEHIND_MAX",
     "MAX_ADDRESSES",
+    "MAX_BACKGROUND",
     "MAX_BUF_BYTES",
     "MAX_HELD_BYTES",
     "MAX_LBA28",
     "MAX_LBA48",
     "MAX_REGISTRATIONS",
     "MAX_SECTOR",
+    "MAX_TRANSFER_BYTES",
     "MOST_LOG_BYTES",
     "MOST_PP_BYTES",
 ];

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
 mod aoe;
+mod attach;
 mod checksums;
 mod clients;
 mod control;

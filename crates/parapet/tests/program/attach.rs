@@ -1,0 +1,206 @@
+//! Arrays as disks of this machine, with real file systems. Needs root.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::world::{Server, World, pattern, until};
+
+/// A served array under a name that no other test has: `/dev/parapet` is the machine's.
+struct Local {
+    world: World,
+    name: String,
+    members: Vec<String>,
+}
+
+impl Local {
+    fn new(level: &str, members: usize, size: &str) -> Local {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("local{}x{number}", std::process::id());
+        let world = World::new();
+        let members: Vec<String> = (0..members).map(|index| format!("m{index}")).collect();
+        let names: Vec<&str> = members.iter().map(String::as_str).collect();
+        let start = ["create", &name, "--level", level, "--new-files", size, "--yes"];
+        world.ok(&[&start[..], &names].concat());
+        std::fs::create_dir(world.path("mnt")).unwrap();
+        Local { world, name, members }
+    }
+
+    fn serve(&self) -> Server {
+        let names: Vec<&str> = self.members.iter().map(String::as_str).collect();
+        self.world.serve(&[&[&*self.name], &names[..]].concat())
+    }
+
+    fn attach(&self) -> PathBuf {
+        self.world.order(&["attach", &self.name]);
+        let status = self.world.order(&["status", &self.name]);
+        let path = PathBuf::from(status["attached"]["path"].as_str().unwrap());
+        assert_eq!(path, Path::new("/dev/parapet").join(&self.name));
+        let device = std::fs::read_link(&path).unwrap();
+        assert_eq!(device.to_str(), status["attached"]["device"].as_str());
+        path
+    }
+
+    fn mount(&self, device: &Path) -> Mounted {
+        let at = self.world.path("mnt");
+        let words = ["mount", device.to_str().unwrap(), at.to_str().unwrap()];
+        self.world.tool("mount", &words);
+        Mounted { at }
+    }
+
+    fn make(&self, file_system: &str, device: &Path) {
+        let program = format!("mkfs.{file_system}");
+        let device = device.to_str().unwrap();
+        let words: &[&str] = match file_system {
+            "ext4" => &["mkfs.ext4", "-q", device],
+            _ => &[&program, "-q", "-f", device],
+        };
+        self.world.tool(&program, words);
+    }
+
+    /// Checks the file system without mending anything.
+    fn check(&self, file_system: &str, device: &Path) {
+        let device = device.to_str().unwrap();
+        let words: &[&str] = match file_system {
+            "ext4" => &["fsck.ext4", "-f", "-n", device],
+            "xfs" => &["xfs_repair", "-n", device],
+            _ => &["btrfs", "check", "--readonly", device],
+        };
+        self.world.tool(file_system, words);
+    }
+}
+
+/// A mounted file system; unmounted with this value.
+struct Mounted {
+    at: PathBuf,
+}
+
+impl Mounted {
+    /// Writes files of different sizes, durably.
+    fn fill(&self, from: usize) {
+        for number in from..from + 20 {
+            let path = self.at.join(format!("f{number}"));
+            std::fs::write(&path, pattern(number * 12_345, number as u64)).unwrap();
+            std::fs::File::open(&path).unwrap().sync_all().unwrap();
+        }
+    }
+
+    fn verify(&self, from: usize) {
+        for number in from..from + 20 {
+            let read = std::fs::read(self.at.join(format!("f{number}"))).unwrap();
+            assert!(read == pattern(number * 12_345, number as u64), "f{number}");
+        }
+    }
+
+    fn unmount(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let status = std::process::Command::new("umount").arg(&self.at).status();
+        assert!(status.is_ok_and(|status| status.success()) || std::thread::panicking());
+    }
+}
+
+#[test]
+fn a_file_system_lives_through_a_loss_and_a_rebuild() {
+    for file_system in ["ext4", "xfs", "btrfs"] {
+        let local = Local::new("6", 5, "160M");
+        let server = local.serve();
+        let device = local.attach();
+        local.make(file_system, &device);
+        let mounted = local.mount(&device);
+        mounted.fill(1);
+        local.world.order(&["fail", &local.name, "1"]);
+        mounted.fill(21);
+        local.world.order(&["fail", &local.name, "3"]);
+        mounted.verify(1);
+        for spare in ["s0", "s1"] {
+            local.world.file(spare, 160 << 20);
+            local.world.order(&["add", &local.name, spare]);
+        }
+        mounted.fill(41);
+        let patience = ["--for", "whole", "--timeout", "60", "--quiet"];
+        local.world.order(&[&["wait", &local.name], &patience[..]].concat());
+        [1, 21, 41].into_iter().for_each(|from| mounted.verify(from));
+        mounted.unmount();
+        local.check(file_system, &device);
+        local.world.order(&["detach", &local.name]);
+        assert!(!device.exists());
+        assert_eq!(server.terminate(), 0);
+    }
+}
+
+#[test]
+fn a_mounted_disk_is_neither_detached_nor_stopped() {
+    let local = Local::new("1", 2, "64M");
+    let server = local.serve();
+    let device = local.attach();
+    local.make("ext4", &device);
+    let mounted = local.mount(&device);
+    for verb in ["detach", "stop"] {
+        let said = local.world.order_refused(&[verb, &local.name], 3, "PPT-3003");
+        let wanted = format!("mounted at {}", mounted.at.display());
+        assert!(said.contains(&wanted) && said.contains("umount"), "{said}");
+    }
+    let said = local.world.order_refused(&["attach", &local.name], 3, "PPT-3006");
+    assert!(said.contains(device.to_str().unwrap()), "{said}");
+    mounted.fill(1);
+    mounted.verify(1);
+    mounted.unmount();
+    local.world.order(&["stop", &local.name]);
+    assert!(!device.exists());
+    assert_eq!(server.wait(), 0);
+}
+
+#[test]
+fn synced_files_survive_a_killed_server() {
+    let local = Local::new("5", 3, "96M");
+    let server = local.serve();
+    let device = local.attach();
+    local.make("ext4", &device);
+    let mounted = local.mount(&device);
+    mounted.fill(1);
+    server.kill();
+    // Requests fail at once; they do not hang.
+    let failed = std::fs::File::create(mounted.at.join("late"))
+        .and_then(|file| std::fs::write(mounted.at.join("late"), "x").and(file.sync_all()));
+    failed.expect_err("there is no server");
+    let server = local.serve();
+    let said = local.world.order_refused(&["attach", &local.name], 3, "PPT-3003");
+    assert!(said.contains("mounted at"), "{said}");
+    mounted.unmount();
+    let device = local.attach();
+    let mounted = local.mount(&device);
+    mounted.verify(1);
+    mounted.unmount();
+    local.check("ext4", &device);
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn size_trim_and_direct_writes_reach_the_array() {
+    let local = Local::new("0", 2, "64M");
+    let server = local.serve();
+    let device = local.attach();
+    let path = device.to_str().unwrap();
+    let bytes = local.world.order(&["status", &local.name])["capacity_bytes"].as_u64().unwrap();
+    let size = local.world.tool("util-linux", &["blockdev", "--getsize64", path]);
+    assert_eq!(size.trim(), bytes.to_string());
+    let fio = ["--ioengine=libaio", "--iodepth=16", "--direct=1", "--rw=randwrite", "--bs=4k-256k"];
+    let verify = ["--name=v", "--verify=crc32c", "--fsync=50", "--io_size=64m", "--size=100%"];
+    let file = format!("--filename={path}");
+    local.world.tool("fio", &[&["fio", &file], &fio[..], &verify].concat());
+    local.world.tool("util-linux", &["blkdiscard", path]);
+    let stored = || {
+        let blocks = |name: &String| {
+            std::os::unix::fs::MetadataExt::blocks(&local.world.path(name).metadata().unwrap())
+        };
+        local.members.iter().map(blocks).sum::<u64>() * 512
+    };
+    until(|| stored() < 24 << 20);
+    assert_eq!(server.terminate(), 0);
+    assert!(!device.exists(), "a stopped server leaves no device");
+}
