@@ -15,6 +15,7 @@ mod consistency;
 mod discovery;
 mod examined;
 mod exported;
+mod history;
 mod job;
 mod journal;
 mod kept;
@@ -30,6 +31,7 @@ pub(crate) use examined::{
     Examined, ExaminedDisk, LogView, PrivateView, SignatureView, SuperblockView,
 };
 pub(crate) use exported::{AoeView, AttachedView};
+pub(crate) use history::{History, HistoryEntry, Severity};
 pub(crate) use job::{Finding, Job, JobKind, LastRebuild, Scrub, percent};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};

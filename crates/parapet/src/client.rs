@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::api::{Array, Changed, ErrorView, List, Order};
+use crate::api::{Array, Changed, ErrorView, History, List, Order};
 use crate::failure::{Failure, Id, Result};
 use crate::http::{self, Method};
 use crate::places;
@@ -128,6 +128,11 @@ impl Client {
     /// Returns one array of this server, by name or UUID.
     pub(crate) fn array(&self, name: &str) -> Result<Array> {
         self.ask(Method::Get, &["v1", "arrays", name], b"")
+    }
+
+    /// Returns the events of an array after the one of this number.
+    pub(crate) fn events(&self, name: &str, after: u64) -> Result<History> {
+        self.ask(Method::Get, &["v1", "arrays", name, "events", &after.to_string()], b"")
     }
 
     /// Sends a command.

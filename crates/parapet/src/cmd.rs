@@ -20,6 +20,7 @@ mod clear;
 mod completions;
 pub(crate) mod create;
 mod destroy;
+mod events;
 mod examine;
 mod export;
 mod health;
@@ -56,6 +57,8 @@ pub(crate) enum Verb {
     List(list::Args),
     Status(status::Args),
     When(when::Args),
+    #[command(alias = "history")]
+    Events(events::Args),
     Fail(member::Fail),
     Remove(member::Remove),
     Add(add::Args),
@@ -104,6 +107,7 @@ impl Verb {
             Verb::Recover(args) => recover::run(args, terminal),
             Verb::List(args) => list::run(&args, terminal),
             Verb::Status(args) => status::run(&args, terminal),
+            Verb::Events(args) => events::run(&args, terminal),
             Verb::When(args) => when::run(&args, terminal),
             Verb::Fail(args) => member::fail(&args, terminal),
             Verb::Remove(args) => member::remove(&args, terminal),

@@ -32,6 +32,7 @@ use net::nbd::limits::{DEFAULT_MEMORY, STALL_TIME};
 use net::nbd::{Ending, Export, Memory, Server};
 use os::{Address, FileDisk, Listener, Signals, Socket, Spawner};
 
+use crate::api::Severity;
 use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result};
 use crate::notify;
@@ -43,6 +44,7 @@ mod control;
 mod crew;
 mod exports;
 mod hand;
+mod history;
 mod job_rate;
 mod listen;
 mod log;
@@ -269,7 +271,9 @@ impl Daemon {
             return Err(Failure::new(Id::Foreign, message, action));
         }
         let card = served.card(name, read_only, is_default);
-        tracing::info!("{}: started: {}", served.name(), card.description);
+        let message = format!("started: {}", card.description);
+        tracing::info!("{}: {message}", served.name());
+        served.history.note(("NewArray", Severity::Info), None, &message);
         let disk = Rc::new(served.array.clone());
         self.exports.add(served.uuid(), export(&card, disk, self.pool.clone()), is_default);
         let uuid = served.uuid();

@@ -18,7 +18,7 @@ const HABITS: &[(&[&str], &str)] = &[
     (&["make"], "parapet create NAME --level LEVEL DISK…"),
     (&["repair"], "parapet scrub NAME repair"),
     (&["resilver", "jobs", "progress"], "parapet when NAME"),
-    (&["history", "events", "log"], "the log of `parapet serve` lists commands and events"),
+    (&["log"], "parapet events NAME; the log of `parapet serve` has commands, too"),
     (&["grow", "resize", "reshape", "expand"], "this version cannot change the shape of an array"),
     (&["rename"], "this version cannot rename an array"),
 ];

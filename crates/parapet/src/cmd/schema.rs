@@ -4,8 +4,8 @@ use schemars::schema_for;
 use serde_json::{Value, json};
 
 use crate::api::{
-    Array, Assembled, Changed, Demonstration, Discovery, ErrorView, Examined, Health, KeptList,
-    List, Order, Plan, Recovered, Report, Serving, Text, Waited, When,
+    Array, Assembled, Changed, Demonstration, Discovery, ErrorView, Examined, Health, History,
+    KeptList, List, Order, Plan, Recovered, Report, Serving, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -48,6 +48,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(Discovery::SCHEMA, schema_for!(Discovery));
     put(Examined::SCHEMA, schema_for!(Examined));
     put(Health::SCHEMA, schema_for!(Health));
+    put(History::SCHEMA, schema_for!(History));
     put(KeptList::SCHEMA, schema_for!(KeptList));
     put(List::SCHEMA, schema_for!(List));
     put(Plan::SCHEMA, schema_for!(Plan));

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `GET /v1/arrays` | `parapet/list/1` |
 //! | `GET /v1/arrays/NAME` | `parapet/status/1`; NAME may be the UUID |
+//! | `GET /v1/arrays/NAME/events/NUMBER` | `parapet/history/1`: the events after this one |
 //! | `POST /v1/arrays/NAME/VERB` | `parapet/changed/1`; the body is a `parapet/order/1` |
 //!
 //! VERB is one of `fail remove add re-add replace scrub clear speed online offline shelf mask
@@ -19,7 +20,7 @@ use io::{Clock, Stream};
 use os::{Peer, Socket};
 
 use super::{Daemon, first};
-use crate::api::{List, Order, Report};
+use crate::api::{History, List, Order, Report};
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::http::{self, Bad, Method, Request};
 use crate::places;
@@ -73,6 +74,15 @@ impl Daemon {
                 Ok(json_of(&List { arrays: self.views(), ..List::default() }))
             }
             (Method::Get, ["v1", "arrays", name]) => Ok(json_of(&self.view(&*self.named(name)?))),
+            (Method::Get, ["v1", "arrays", name, "events", after]) => {
+                let served = self.named(name)?;
+                let after = after.parse().map_err(|_| {
+                    let message = format!("{after} is not the number of an event");
+                    Failure::new(Id::Usage, message, "0 for all")
+                })?;
+                let (name, uuid) = (served.name().into(), served.uuid().into());
+                Ok(json_of(&History { name, uuid, events: served.history.after(after) }))
+            }
             (Method::Post, ["v1", "arrays", name, verb]) => {
                 let served = self.named(name)?;
                 let order: Order = match request.body.is_empty() {

@@ -13,7 +13,7 @@ use io::{Clock, Time};
 
 use super::view::own_state;
 use super::{Daemon, Served, first};
-use crate::api::State;
+use crate::api::{Severity, State};
 use crate::size::Size;
 
 /// Maximum number of scrub findings in the log.
@@ -76,22 +76,14 @@ impl Served {
         let slot = slot.map_or(String::new(), |slot| format!(" ({slot})"));
         let member = event.member.as_ref().map(|member| format!("{member}{slot}: "));
         let line = format!("{array}: {}{}", member.unwrap_or_default(), event.text);
-        let in_part = replay.is_some_and(|replay| replay.lost_bytes > 0);
-        match event.kind {
-            EventKind::Replayed if in_part => tracing::warn!(event = kind, "{line}"),
-            EventKind::Fail
-            | EventKind::Broken
-            | EventKind::Full
-            | EventKind::BadBlock
-            | EventKind::ClientError => {
-                tracing::error!(event = kind, "{line}");
-            }
-            EventKind::TakenOut
-            | EventKind::Repaired
-            | EventKind::Slow
-            | EventKind::JournalLost => tracing::warn!(event = kind, "{line}"),
-            _ => tracing::info!(event = kind, "{line}"),
+        let severity = severity(event.kind, replay);
+        match severity {
+            Severity::Error => tracing::error!(event = kind, "{line}"),
+            Severity::Warning => tracing::warn!(event = kind, "{line}"),
+            Severity::Info => tracing::info!(event = kind, "{line}"),
         }
+        let message = line.strip_prefix(&format!("{array}: ")).unwrap_or(&line);
+        self.history.note((word(event), severity), event.member.as_deref(), message);
     }
 
     /// Logs the state of the array if it has changed. A member's event comes before the change of
@@ -104,12 +96,19 @@ impl Served {
         if before.map_or(state == State::Healthy, |before| before == now) {
             return;
         }
-        let line = format!("{}: the array {}, {}", self.name(), state.is_word(), tolerated(left));
-        match state {
-            State::Healthy => tracing::info!("{line}"),
-            State::Degraded | State::Critical => tracing::warn!("{line}"),
-            State::Failed => tracing::error!("{line}"),
+        let message = format!("the array {}, {}", state.is_word(), tolerated(left));
+        let line = format!("{}: {message}", self.name());
+        let (word, severity) = match state {
+            State::Healthy => ("Healthy", Severity::Info),
+            State::Degraded | State::Critical => ("DegradedArray", Severity::Warning),
+            State::Failed => ("FailedArray", Severity::Error),
+        };
+        match severity {
+            Severity::Info => tracing::info!("{line}"),
+            Severity::Warning => tracing::warn!("{line}"),
+            Severity::Error => tracing::error!("{line}"),
         }
+        self.history.note((word, severity), None, &message);
     }
 
     /// Logs the findings of a scrub, once.
@@ -159,11 +158,62 @@ impl Repairs {
             let more = |index: usize| counts[index].saturating_sub(before[index]);
             let why = why(more(1), more(2));
             let (array, bytes) = (served.name(), Size(more(0)));
-            tracing::warn!(
-                event = "Repaired",
-                "{array}: {name}{place}: {bytes} rewritten from the others{why}"
-            );
+            let message = format!("{name}{place}: {bytes} rewritten from the others{why}");
+            tracing::warn!(event = "Repaired", "{array}: {message}");
+            served.history.note(("Repaired", Severity::Warning), Some(&name), &message);
         }
+    }
+}
+
+/// How much an event matters. What the user has ordered is no warning.
+fn severity(kind: EventKind, replay: Option<Replay>) -> Severity {
+    match kind {
+        EventKind::Replayed if replay.is_some_and(|replay| replay.lost_bytes > 0) => {
+            Severity::Warning
+        }
+        EventKind::Fail
+        | EventKind::Broken
+        | EventKind::Full
+        | EventKind::BadBlock
+        | EventKind::ClientError => Severity::Error,
+        EventKind::Repaired | EventKind::Slow | EventKind::JournalLost => Severity::Warning,
+        EventKind::Replayed
+        | EventKind::TakenOut
+        | EventKind::SpareAdded
+        | EventKind::RebuildStarted
+        | EventKind::SpareActive
+        | EventKind::ReplaceStarted
+        | EventKind::Readded
+        | EventKind::Removed
+        | EventKind::SlowOver
+        | EventKind::JobStarted
+        | EventKind::JobFinished
+        | EventKind::JobInterrupted => Severity::Info,
+    }
+}
+
+/// mdadm's word for an event, where it has one: scripts know them.
+fn word(event: &Event) -> &'static str {
+    match event.kind {
+        EventKind::Fail | EventKind::TakenOut if event.slot.is_none() => "FailSpare",
+        EventKind::Fail | EventKind::TakenOut => "Fail",
+        EventKind::RebuildStarted | EventKind::JobStarted => "RebuildStarted",
+        EventKind::JobFinished => "RebuildFinished",
+        EventKind::SpareActive => "SpareActive",
+        EventKind::Replayed => "Replayed",
+        EventKind::JournalLost => "JournalLost",
+        EventKind::Broken => "Broken",
+        EventKind::Full => "Full",
+        EventKind::SpareAdded => "SpareAdded",
+        EventKind::ReplaceStarted => "ReplaceStarted",
+        EventKind::Readded => "Readded",
+        EventKind::Removed => "Removed",
+        EventKind::Repaired => "Repaired",
+        EventKind::BadBlock => "BadBlock",
+        EventKind::ClientError => "ClientError",
+        EventKind::Slow => "Slow",
+        EventKind::SlowOver => "SlowOver",
+        EventKind::JobInterrupted => "JobInterrupted",
     }
 }
 

@@ -16,7 +16,7 @@ use os::{FileDisk, Options, SharedFile};
 
 use super::log::tolerated;
 use super::{Daemon, Known, Served, first};
-use crate::api::{Order, SignatureView, State};
+use crate::api::{Order, Severity, SignatureView, State};
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::remote::is_remote;
@@ -494,7 +494,10 @@ fn named(path: &str) -> Result<&Path> {
 impl Served {
     /// Logs the final state of a stopped array.
     pub(super) fn log_final_state(&self) {
-        tracing::info!("{}: stopped; {}", self.name(), self.rest());
+        let message = format!("stopped; {}", self.rest());
+        tracing::info!("{}: {message}", self.name());
+        self.history.note(("Stopped", Severity::Info), None, &message);
+        self.history.close();
     }
 
     /// Describes the final state of a stopped array.

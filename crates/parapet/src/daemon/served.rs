@@ -10,11 +10,12 @@ use std::rc::{Rc, Weak};
 
 use array::{Array, CacheMode};
 use io::{Disk, Signal};
-use layout::MemberId;
+use layout::{MemberId, Mode};
 use net::bytewise::Writers;
 use os::{FileDisk, Spawner};
 
 use super::crew::Card;
+use super::history::History;
 use super::job_rate::JobRate;
 use super::watch::Watched;
 use crate::disks::{self, Opened};
@@ -73,6 +74,7 @@ pub(crate) struct Served {
     pub(super) job_rate: JobRate,
     /// Orders the writes of its clients.
     writers: Writers,
+    pub(super) history: History,
     gone: Signal,
     stopped: Cell<bool>,
 }
@@ -85,6 +87,11 @@ impl Served {
         let known = RefCell::new(known);
         let (leaving, awaited, inside) = Default::default();
         let job_rate = JobRate::default();
+        // Serving an array read-only changes nothing on any disk.
+        let history = match array.status().mode {
+            Mode::ReadOnly => History::unkept(),
+            Mode::ReadWrite | Mode::Full | Mode::Broken => History::open(&name, &uuid),
+        };
         let (watched, gone, stopped) = (RefCell::default(), Signal::new(), Cell::new(false));
         Served {
             array,
@@ -98,6 +105,7 @@ impl Served {
             watched,
             job_rate,
             writers: Writers::default(),
+            history,
             gone,
             stopped,
         }

@@ -128,7 +128,7 @@ fn the_log_has_changes_of_state_and_an_order_is_no_error() {
         found.unwrap_or_else(|| panic!("no line with {words:?}\n{log}"))
     };
     line(&["INFO", "tank: command: fail /", "/m1"]);
-    line(&["WARN", "tank: /", "/m1 (slot 1): taken out of service as ordered"]);
+    line(&["INFO", "tank: /", "/m1 (slot 1): taken out of service as ordered"]);
     line(&["WARN", "tank: the array is critical, it tolerates no further failure"]);
     line(&["INFO", "tank: the array is healthy, it tolerates one more failure"]);
     line(&["INFO", "tank: rebuild of slot 1 finished"]);

@@ -14,6 +14,7 @@ mod crash;
 mod former;
 mod golden;
 mod hang;
+mod history;
 mod hole;
 mod hygiene;
 mod import;

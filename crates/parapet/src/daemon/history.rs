@@ -1,0 +1,177 @@
+//! The history of an array: its latest events, kept over restarts.
+//!
+//! One line of JSON for each event, in `STATE/history/UUID`. A thread appends them: the state
+//! folder may lie on the array itself, and the thread of the array must not wait for that.
+//!
+//! A line that a crash has cut is ignored; other lines that do not parse are reported as damage.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::api::{HistoryEntry, Severity};
+use crate::places;
+
+/// The events that are kept.
+const KEPT: usize = 1000;
+/// How long the state folder may take to store the last events.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A file with more lines than this is shortened at the start of the server.
+const LONG: usize = 4 * KEPT;
+
+/// See the module.
+pub(super) struct History {
+    entries: RefCell<VecDeque<HistoryEntry>>,
+    writer: RefCell<Option<Writer>>,
+}
+
+/// The thread that appends lines.
+struct Writer {
+    lines: mpsc::Sender<String>,
+    /// Ends when the last line is written.
+    ended: mpsc::Receiver<()>,
+}
+
+impl History {
+    /// Opens the history of the array of this name and UUID.
+    pub(super) fn open(array: &str, uuid: &str) -> History {
+        let path = places::state().join("history").join(uuid.replace(':', ""));
+        let entries = load(array, &path);
+        let ((lines, received), (ending, ended)) = (mpsc::channel::<String>(), mpsc::channel());
+        let name = array.to_owned();
+        let thread = std::thread::Builder::new().name("parapet-history".into());
+        let started = thread.spawn(move || {
+            append_all(&name, &path, &received);
+            drop(ending);
+        });
+        if let Err(error) = &started {
+            tracing::warn!("{array}: events are not kept: no thread: {error}");
+        }
+        let writer = started.is_ok().then_some(Writer { lines, ended });
+        History { entries: RefCell::new(entries), writer: RefCell::new(writer) }
+    }
+
+    /// A history that ends with the server.
+    pub(super) fn unkept() -> History {
+        History { entries: RefCell::default(), writer: RefCell::default() }
+    }
+
+    /// Adds an event.
+    pub(super) fn note(
+        &self,
+        (event, severity): (&str, Severity),
+        member: Option<&str>,
+        message: &str,
+    ) {
+        let mut entries = self.entries.borrow_mut();
+        let entry = HistoryEntry {
+            number: entries.back().map_or(1, |last| last.number + 1),
+            time: Timestamp::now(),
+            event: event.into(),
+            severity,
+            member: member.map(String::from),
+            message: message.into(),
+        };
+        if let (Some(writer), Ok(line)) = (&*self.writer.borrow(), serde_json::to_string(&entry)) {
+            // The thread lives as long as the sender.
+            let _ = writer.lines.send(line);
+        }
+        if entries.len() == KEPT {
+            entries.pop_front();
+        }
+        entries.push_back(entry);
+    }
+
+    /// Waits until all events are written, for a while: nothing follows.
+    pub(super) fn close(&self) {
+        if let Some(Writer { lines, ended }) = self.writer.take() {
+            drop(lines);
+            // Disconnected: it has ended.
+            if ended.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
+                tracing::warn!("the last events are not kept: the state folder does not answer");
+            }
+        }
+    }
+
+    /// The events after the one of this number.
+    pub(super) fn after(&self, number: u64) -> Vec<HistoryEntry> {
+        self.entries.borrow().iter().filter(|entry| entry.number > number).cloned().collect()
+    }
+}
+
+/// Reads the latest events of a file.
+fn load(array: &str, path: &Path) -> VecDeque<HistoryEntry> {
+    let text = match fs::read(path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(error) if error.kind() == ErrorKind::NotFound => return VecDeque::new(),
+        Err(error) => {
+            tracing::warn!("{array}: {}: earlier events: {error}", path.display());
+            return VecDeque::new();
+        }
+    };
+    let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
+    let lines: Vec<&str> = whole.lines().collect();
+    let latest = &lines[lines.len().saturating_sub(KEPT)..];
+    let entries: VecDeque<HistoryEntry> =
+        latest.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let damaged = latest.len() - entries.len();
+    if damaged > 0 {
+        tracing::warn!("{array}: {}: {damaged} lines are damaged", path.display());
+    }
+    if lines.len() > LONG
+        && let Err(error) = replace(path, &latest.join("\n"))
+    {
+        tracing::warn!("{array}: {}: it cannot be shortened: {error}", path.display());
+    }
+    entries
+}
+
+fn replace(path: &Path, text: &str) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    fs::write(&new, format!("{text}\n"))?;
+    fs::rename(&new, path)
+}
+
+/// Appends lines until the history is dropped.
+fn append_all(array: &str, path: &Path, lines: &mpsc::Receiver<String>) {
+    let mut file = None;
+    let mut reported = false;
+    for line in lines {
+        let appended = append(&mut file, path, &line);
+        if let Err(error) = appended
+            && !std::mem::replace(&mut reported, true)
+        {
+            tracing::warn!("{array}: {}: events are not kept: {error}", path.display());
+        }
+    }
+}
+
+fn append(file: &mut Option<File>, path: &Path, line: &str) -> std::io::Result<()> {
+    let file = match file {
+        Some(file) => file,
+        None => {
+            fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+            ends_line(path)?;
+            file.insert(File::options().create(true).append(true).open(path)?)
+        }
+    };
+    file.write_all(format!("{line}\n").as_bytes())
+}
+
+/// Ends a line that a crash has cut, so that the next one stands for itself.
+fn ends_line(path: &Path) -> std::io::Result<()> {
+    match fs::read(path) {
+        Ok(bytes) if !bytes.is_empty() && !bytes.ends_with(b"\n") => {
+            File::options().append(true).open(path)?.write_all(b"\n")
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    }
+}
