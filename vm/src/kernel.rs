@@ -34,6 +34,14 @@ pub(crate) struct Kernel {
     pub(crate) release: String,
 }
 
+/// A wire from a guest to a tap of the host.
+pub(crate) struct Cable {
+    /// The tap.
+    pub(crate) interface: String,
+    /// The largest that it ever has.
+    pub(crate) mtu: u32,
+}
+
 enum Machine {
     Uml,
     Qemu(qemu::Machine),
@@ -83,8 +91,16 @@ impl Kernel {
         self.boot_with(story, work, &[])
     }
 
-    /// The same, with more words on the kernel's command line.
-    pub(crate) fn boot_with(&self, story: &str, work: &Path, more: &[String]) -> Result<Guest> {
+    /// What a guest calls the end of its cable of this number.
+    pub(crate) fn port(&self, number: usize) -> String {
+        match self.machine {
+            Machine::Uml => uml::port(number),
+            Machine::Qemu(_) => qemu::port(number),
+        }
+    }
+
+    /// The same, with cables to interfaces of the host.
+    pub(crate) fn boot_with(&self, story: &str, work: &Path, cables: &[Cable]) -> Result<Guest> {
         for stale in ["status", "log", "console"] {
             let _ = std::fs::remove_file(work.join(stale));
         }
@@ -102,11 +118,10 @@ impl Kernel {
             word("machine", machine),
             word("story", story),
         ];
-        let words = [&words[..], more].concat();
         let first = self.guest.join("init");
         let mut command = match &self.machine {
-            Machine::Uml => uml::command(&first, &words),
-            Machine::Qemu(machine) => machine.command(&first, work, &words),
+            Machine::Uml => uml::command(&first, &words, cables),
+            Machine::Qemu(machine) => machine.command(&first, work, &words, cables),
         };
         command
             .stdin(Stdio::null())

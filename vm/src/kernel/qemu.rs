@@ -10,6 +10,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::Cable;
 use super::debian::{self, Image};
 use crate::failure::Result;
 
@@ -50,8 +51,14 @@ impl Machine {
         Ok(Machine { kernel: image.kernel(), initramfs, busybox: image.busybox() })
     }
 
-    /// Starts it with these words for its first process.
-    pub(super) fn command(&self, first: &Path, work: &Path, words: &[String]) -> Command {
+    /// Starts it with these words for its first process, and these cables.
+    pub(super) fn command(
+        &self,
+        first: &Path,
+        work: &Path,
+        words: &[String],
+        cables: &[Cable],
+    ) -> Command {
         let share = |tag: &str, path: &Path, more: &str| {
             // A comma ends a value unless there are two.
             let path = path.display().to_string().replace(',', ",,");
@@ -84,7 +91,24 @@ impl Machine {
             .args(share("story", work, ""))
             .args(["-netdev", "user,id=net"])
             .args(["-device", "virtio-net-pci,netdev=net,romfile="])
+            .args(cables.iter().enumerate().flat_map(|(number, cable)| plug(number, cable)))
             .stdin(Stdio::null());
         command
     }
+}
+
+/// What it calls the end of its cable of this number: the first interface is that of the user's
+/// network.
+pub(super) fn port(number: usize) -> String {
+    format!("eth{}", number + 1)
+}
+
+/// A network card at the end of a cable.
+fn plug(number: usize, Cable { interface, mtu }: &Cable) -> [String; 4] {
+    [
+        "-netdev".into(),
+        format!("tap,id=cable{number},ifname={interface},script=no,downscript=no"),
+        "-device".into(),
+        format!("virtio-net-pci,netdev=cable{number},host_mtu={mtu},romfile="),
+    ]
 }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::Cable;
 use crate::failure::{Failure, Result};
 
 /// Enough for md, and for the caches of the members.
@@ -21,12 +22,22 @@ pub(super) fn find() -> Result<(PathBuf, String)> {
     Ok((entry.path(), release))
 }
 
-/// Starts it with these words for its first process.
-pub(super) fn command(first: &Path, words: &[String]) -> Command {
+/// What it calls the end of its cable of this number.
+pub(super) fn port(number: usize) -> String {
+    format!("vec{number}")
+}
+
+/// Starts it with these words for its first process, and these cables.
+pub(super) fn command(first: &Path, words: &[String], cables: &[Cable]) -> Command {
+    let cables = cables.iter().enumerate().map(|(number, Cable { interface, mtu })| {
+        let port = port(number);
+        format!("{port}:transport=tap,ifname={interface},depth=64,gro=0,mtu={mtu}")
+    });
     let mut command = Command::new("linux.uml");
     command
         .args(["rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=null", MEMORY])
         .arg(format!("init={}", first.display()))
-        .args(words);
+        .args(words)
+        .args(cables);
     command
 }

@@ -9,12 +9,14 @@
 //!   host    parapet serve --aoe 1.0@TAP ── fail, remove, add ── end, kill, serve again
 //! ```
 
-use std::process::Command;
-use std::sync::atomic::{AtomicU16, Ordering};
+mod killed;
+mod resized;
+mod tap;
+mod tools;
 
-use crate::capture::Capture;
-use crate::failure::{Failure, Result, ensure};
-use crate::kernel::Guest;
+use self::tap::Tap;
+use crate::failure::{Failure, Result};
+use crate::kernel::{Cable, Guest};
 use crate::parapet::Server;
 use crate::pattern;
 use crate::stories::clients::work_on;
@@ -35,90 +37,18 @@ pub(super) const STORIES: &[Story] = &[
     },
     Story { name: "aoe client with two links, pulled in turn", run: two_links },
     Story { name: "aoe client of a server that is away for too long", run: outlived },
+    Story { name: "aoe client while the MTU changes", run: resized::grown_and_shrunk },
+    Story {
+        name: "aoe client whose server has a smaller MTU for a while",
+        run: resized::shrunk_first,
+    },
+    Story { name: "aoe client that is killed while it writes", run: killed::killed },
+    Story { name: "aoe client with the tools of aoetools", run: tools::tools },
 ];
 
 const MEMBER_BYTES: u64 = 96 << 20;
 const MEMBERS: [&str; 4] = ["m0", "m1", "m2", "m3"];
 const SPARE: &str = "spare";
-
-/// The least answers that a story's client gets, which a recording of the wire must show.
-const LEAST_ANSWERS: usize = 500;
-
-/// A cable between a guest and the host, and a recording of it; it goes with this value.
-struct Tap {
-    name: String,
-    mtu: u32,
-    /// The server's interface: the tap, or the end of a cable behind a bridge.
-    served: String,
-    capture: Option<Capture>,
-}
-
-impl Tap {
-    fn new(stage: &Stage<'_>, mtu: u32) -> Result<Tap> {
-        static NEXT: AtomicU16 = AtomicU16::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("ppt{}x{number}", std::process::id());
-        let mut tap = Tap { served: name.clone(), name, mtu, capture: None };
-        ip(&["tuntap", "add", &tap.name, "mode", "tap"])?;
-        tap.set(&["mtu", &mtu.to_string(), "up"])?;
-        let file = stage.path(&format!("{}.pcapng", tap.name));
-        tap.capture = Some(Capture::start(&tap.name, file)?);
-        Ok(tap)
-    }
-
-    fn set(&self, words: &[&str]) -> Result {
-        ip(&[&["link", "set", &self.name], words].concat())
-    }
-
-    /// With a bridge and a cable between the tap and the server. The cable can be pulled: a tap
-    /// that goes down is a broken device for user-mode Linux, not a broken wire.
-    fn with_cable(mut self) -> Result<Tap> {
-        let [bridge, inner, outer] = ["b", "i", "s"].map(|end| format!("{}{end}", self.name));
-        let mtu = self.mtu.to_string();
-        ip(&["link", "add", &bridge, "type", "bridge"])?;
-        ip(&[
-            "link", "add", &outer, "mtu", &mtu, "type", "veth", "peer", "name", &inner, "mtu", &mtu,
-        ])?;
-        for port in [&self.name, &inner] {
-            ip(&["link", "set", port, "master", &bridge])?;
-        }
-        for each in [&bridge, &inner, &outer] {
-            ip(&["link", "set", each, "up"])?;
-        }
-        self.served = outer;
-        Ok(self)
-    }
-
-    /// Pulls the cable, or puts it back.
-    fn plug(&self, state: &str) -> Result {
-        ip(&["link", "set", &self.served, state])
-    }
-
-    /// What the guest's kernel is told of it, as its port of this number.
-    fn word(&self, number: usize) -> String {
-        let Tap { name, mtu, .. } = self;
-        format!("vec{number}:transport=tap,ifname={name},depth=64,gro=0,mtu={mtu}")
-    }
-
-    /// The wire had no frame that an independent decoder does not understand.
-    fn verify(&mut self) -> Result {
-        self.capture.take().map_or(Ok(()), |capture| capture.verify(LEAST_ANSWERS))
-    }
-}
-
-impl Drop for Tap {
-    fn drop(&mut self) {
-        for name in [&self.name, &self.served, &format!("{}b", self.name)] {
-            let _ = ip(&["link", "del", name]);
-        }
-    }
-}
-
-fn ip(words: &[&str]) -> Result {
-    let done = Command::new("ip").args(words).output()?;
-    let why = || format!("ip {words:?}: {}", String::from_utf8_lossy(&done.stderr));
-    ensure(done.status.success(), why)
-}
 
 /// An array, served on the taps.
 fn array<'a>(stage: &'a Stage<'_>, level: &str, taps: &[Tap]) -> Result<Server<'a>> {
@@ -131,8 +61,13 @@ fn array<'a>(stage: &'a Stage<'_>, level: &str, taps: &[Tap]) -> Result<Server<'
 }
 
 fn serve<'a>(stage: &'a Stage<'_>, taps: &[Tap]) -> Result<Server<'a>> {
+    serve_with(stage, taps, &[])
+}
+
+fn serve_with<'a>(stage: &'a Stage<'_>, taps: &[Tap], more: &[&str]) -> Result<Server<'a>> {
     let names: Vec<&str> = taps.iter().map(|tap| tap.served.as_str()).collect();
-    stage.parapet.serve(&MEMBERS, &["--aoe", &format!("1.0@{}", names.join(","))])
+    let export = format!("1.0@{}", names.join(","));
+    stage.parapet.serve(&MEMBERS, &[&["--aoe", &export], more].concat())
 }
 
 /// Starts the guest, which uses the array until it is told that it is enough.
@@ -149,7 +84,7 @@ fn boot_with(
     deadsecs: &str,
 ) -> Result<Guest> {
     let vm = std::env::current_exe()?;
-    let ports: Vec<String> = (0..taps.len()).map(|number| format!("vec{number}")).collect();
+    let ports: Vec<String> = (0..taps.len()).map(|number| stage.kernel.port(number)).collect();
     stage.set(&[
         ("ports", &ports.join(" ")),
         ("deadsecs", deadsecs),
@@ -157,8 +92,8 @@ fn boot_with(
         ("expected", &payload.to_string()),
         ("vm", &vm.display().to_string()),
     ])?;
-    let words: Vec<String> = taps.iter().enumerate().map(|(at, tap)| tap.word(at)).collect();
-    stage.kernel.boot_with(script, &stage.parapet.folder, &words)
+    let cables: Vec<Cable> = taps.iter().map(Tap::cable).collect();
+    stage.kernel.boot_with(script, &stage.parapet.folder, &cables)
 }
 
 fn rebuilt(stage: &Stage<'_>, level: &str, sizes: (u32, u32)) -> Result {
@@ -220,16 +155,10 @@ fn outlived(stage: &Stage<'_>) -> Result {
     let server = array(stage, "5", &taps)?;
     std::fs::write(stage.path("pattern"), pattern::bytes(8 << 20))?;
     let mut guest = boot_with(stage, &taps, sizes, "aoe/outlived", "5")?;
-    let mut has_made = |name: &str| {
-        guest.until(name, |guest| {
-            guest.runs()?;
-            Ok(stage.path(name).exists())
-        })
-    };
-    has_made("written")?;
+    has_made(stage, &mut guest, "written")?;
     server.kill()?;
     std::fs::write(stage.path("gone"), "")?;
-    has_made("failed")?;
+    has_made(stage, &mut guest, "failed")?;
     let server = serve(stage, &taps)?;
     std::fs::write(stage.path("back"), "")?;
     guest.finish()?;
@@ -237,6 +166,14 @@ fn outlived(stage: &Stage<'_>) -> Result {
     server.scrub()?;
     server.stop()?;
     taps.iter_mut().try_for_each(Tap::verify)
+}
+
+/// Waits for the guest to make this file.
+fn has_made(stage: &Stage<'_>, guest: &mut Guest, name: &str) -> Result {
+    guest.until(name, |guest| {
+        guest.runs()?;
+        Ok(stage.path(name).exists())
+    })
 }
 
 /// Ends the use of the array: all must be in order.

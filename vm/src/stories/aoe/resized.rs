@@ -1,0 +1,85 @@
+//! The MTU of a link changes while a file system is used.
+//!
+//! A request in flight keeps its size: Linux repeats a read until the answer fits, which it never
+//! does on a link that has become too small. So the payload gets smaller before the server's MTU.
+
+use super::{Tap, array, boot_with, end};
+use crate::failure::Result;
+use crate::kernel::Guest;
+use crate::stories::Stage;
+use crate::stories::clients::work_on;
+
+/// The MTU of the server's port and of the guest's, and the payload that both agree on then.
+type Sizes = (u32, u32, u32);
+
+/// The server's alone, which announces it: larger and larger. Then the guest's, and only then the
+/// server's, down again. User-mode Linux cannot make its own larger again.
+const UP_AND_DOWN: [Sizes; 6] = [
+    (4200, 9000, 4096),
+    (9000, 9000, 8192),
+    (9000, 1500, 1024),
+    (4200, 1500, 1024),
+    (1500, 1500, 1024),
+    (9000, 1500, 1024),
+];
+
+pub(super) fn grown_and_shrunk(stage: &Stage<'_>) -> Result {
+    let mut taps = [Tap::new(stage, 9000)?];
+    taps[0].set_mtu(1500)?;
+    let server = array(stage, "5", &taps)?;
+    let mut guest = start(stage, &taps, 1024)?;
+    for sizes in UP_AND_DOWN {
+        resize(stage, &mut guest, &taps[0], sizes)?;
+        work_on(stage, &mut guest)?;
+    }
+    end(stage, guest, &server)?;
+    server.stop()?;
+    taps.iter_mut().try_for_each(Tap::verify)
+}
+
+/// Requests may wait here for the MTU that they were made for; they must not fail.
+pub(super) fn shrunk_first(stage: &Stage<'_>) -> Result {
+    let mut taps = [Tap::new(stage, 9000)?];
+    let server = array(stage, "5", &taps)?;
+    let mut guest = start(stage, &taps, 8192)?;
+    for (mtu, payload) in [(1500, 1024), (4200, 4096), (1500, 1024)] {
+        resize(stage, &mut guest, &taps[0], (mtu, 9000, payload))?;
+        resize(stage, &mut guest, &taps[0], (9000, 9000, 8192))?;
+        work_on(stage, &mut guest)?;
+    }
+    end(stage, guest, &server)?;
+    server.stop()?;
+    taps.iter_mut().try_for_each(Tap::verify)
+}
+
+/// Boots a guest that uses the array and follows the MTU; its own is large.
+fn start(stage: &Stage<'_>, taps: &[Tap], payload: u32) -> Result<Guest> {
+    ask(stage, 9000, payload)?;
+    let mut guest = boot_with(stage, taps, (9000, payload), "aoe/resized", "60")?;
+    work_on(stage, &mut guest)?;
+    Ok(guest)
+}
+
+/// Changes both ports, until the driver has agreed on the payload.
+fn resize(
+    stage: &Stage<'_>,
+    guest: &mut Guest,
+    tap: &Tap,
+    (served, port, payload): Sizes,
+) -> Result {
+    tap.set_mtu(served)?;
+    let asked = ask(stage, port, payload)?;
+    guest.until(&format!("a payload of {payload}"), |guest| {
+        guest.runs()?;
+        Ok(stage.text("followed").is_ok_and(|followed| followed == asked))
+    })
+}
+
+/// Tells the guest which MTU its port shall have, and what must come of it.
+fn ask(stage: &Stage<'_>, port: u32, payload: u32) -> Result<String> {
+    let asked = format!("{port} {payload}\n");
+    let draft = stage.path("asked.new");
+    std::fs::write(&draft, &asked)?;
+    std::fs::rename(draft, stage.path("asked"))?;
+    Ok(asked)
+}
