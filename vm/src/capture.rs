@@ -32,15 +32,20 @@ impl Capture {
     }
 
     /// Ends the recording: it has at least so many requests that were answered, and no frame that
-    /// tshark cannot decode.
-    pub(crate) fn verify(mut self, least: usize) -> Result {
+    /// tshark cannot decode. Returns how often a target has announced itself.
+    pub(crate) fn verify(mut self, least: usize) -> Result<usize> {
         let id = self.recorder.id().to_string();
         Command::new("kill").args(["-s", "INT", &id]).status()?;
         self.recorder.wait()?;
         let malformed = self.frames("_ws.malformed || aoe.lba && !aoe.cmd")?;
         ensure(malformed.is_empty(), || format!("tshark cannot decode frames {malformed:?}"))?;
         let answered = self.frames("aoe.response_to")?.len();
-        ensure(answered >= least, || format!("tshark finds {answered} answers in the recording"))
+        ensure(answered >= least, || format!("tshark finds {answered} answers in the recording"))?;
+        self.announcements()
+    }
+
+    fn announcements(&self) -> Result<usize> {
+        Ok(self.frames("aoe.response && aoe.tag == 0 && eth.dst == ff:ff:ff:ff:ff:ff")?.len())
     }
 
     /// The numbers of the frames that a filter of tshark accepts.

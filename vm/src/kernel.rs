@@ -40,6 +40,8 @@ pub(crate) struct Cable {
     pub(crate) interface: String,
     /// The largest that it ever has.
     pub(crate) mtu: u32,
+    /// The guest's own; any, if none.
+    pub(crate) address: Option<String>,
 }
 
 enum Machine {

@@ -22,6 +22,7 @@ mod matrix;
 mod outcome;
 mod parapet;
 mod pattern;
+mod random;
 mod stories;
 mod table;
 

@@ -12,4 +12,6 @@ while :; do
 	dd if=/run/part of="$file" bs=50000 conv=fsync status=none || fail "$file cannot be written"
 	[ "$number" -lt 40 ] || rm "/run/fs/durable.$((number - 39))"
 	echo "$number" >durable
+	# Whoever finds a fault makes it.
+	[ ! -e enough ] || fail "a file does not hold what was put there"
 done

@@ -12,6 +12,7 @@ use std::path::Path;
 use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
 
 use crate::failure::{Failure, Result, ensure};
+use crate::random::Random;
 
 /// The largest that the file becomes.
 const MOST_BYTES: usize = 3 << 20;
@@ -58,7 +59,7 @@ struct Exercise {
     /// The same file past the page cache.
     direct: File,
     model: Vec<u8>,
-    random: u64,
+    random: Random,
     history: VecDeque<String>,
 }
 
@@ -69,16 +70,12 @@ impl Exercise {
         let file = options.open(order.file)?;
         let past = OFlags::DIRECT.bits().cast_signed();
         let direct = File::options().read(true).write(true).custom_flags(past).open(order.file)?;
-        Ok(Exercise { file, direct, model: vec![], random: order.seed, history: VecDeque::new() })
+        let random = Random::new(order.seed);
+        Ok(Exercise { file, direct, model: vec![], random, history: VecDeque::new() })
     }
 
-    /// A number below this one (splitmix64).
     fn below(&mut self, most: usize) -> usize {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut word = self.random;
-        word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((word ^ (word >> 31)) % most as u64) as usize
+        self.random.below(most)
     }
 
     fn note(&mut self, what: &str, at: usize, len: usize) {

@@ -104,11 +104,12 @@ pub(super) fn port(number: usize) -> String {
 }
 
 /// A network card at the end of a cable.
-fn plug(number: usize, Cable { interface, mtu }: &Cable) -> [String; 4] {
+fn plug(number: usize, Cable { interface, mtu, address }: &Cable) -> [String; 4] {
+    let address = address.as_ref().map_or(String::new(), |address| format!(",mac={address}"));
     [
         "-netdev".into(),
         format!("tap,id=cable{number},ifname={interface},script=no,downscript=no"),
         "-device".into(),
-        format!("virtio-net-pci,netdev=cable{number},host_mtu={mtu},romfile="),
+        format!("virtio-net-pci,netdev=cable{number},host_mtu={mtu},romfile={address}"),
     ]
 }

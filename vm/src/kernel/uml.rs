@@ -29,9 +29,11 @@ pub(super) fn port(number: usize) -> String {
 
 /// Starts it with these words for its first process, and these cables.
 pub(super) fn command(first: &Path, words: &[String], cables: &[Cable]) -> Command {
-    let cables = cables.iter().enumerate().map(|(number, Cable { interface, mtu })| {
+    let cables = cables.iter().enumerate().map(|(number, cable)| {
+        let Cable { interface, mtu, address } = cable;
+        let address = address.as_ref().map_or(String::new(), |address| format!(",mac={address}"));
         let port = port(number);
-        format!("{port}:transport=tap,ifname={interface},depth=64,gro=0,mtu={mtu}")
+        format!("{port}:transport=tap,ifname={interface},depth=64,gro=0,mtu={mtu}{address}")
     });
     let mut command = Command::new("linux.uml");
     command

@@ -9,7 +9,9 @@
 //!   host    parapet serve --aoe 1.0@TAP ── fail, remove, add ── end, kill, serve again
 //! ```
 
+mod bad_wire;
 mod killed;
+mod relay;
 mod resized;
 mod tap;
 mod tools;
@@ -43,6 +45,14 @@ pub(super) const STORIES: &[Story] = &[
         run: resized::shrunk_first,
     },
     Story { name: "aoe client that is killed while it writes", run: killed::killed },
+    Story {
+        name: "aoe client over a bad wire, MTU 1500",
+        run: |stage| bad_wire::used(stage, "5", (1500, 1024), 1),
+    },
+    Story {
+        name: "aoe client over a bad wire, MTU 9000",
+        run: |stage| bad_wire::used(stage, "6", (9000, 8192), 2),
+    },
     Story { name: "aoe client with the tools of aoetools", run: tools::tools },
 ];
 

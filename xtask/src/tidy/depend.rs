@@ -43,7 +43,7 @@ const ALLOWED: &[Row] = &[
     row("parapet", &["lab", "sim", "os", "array", "metadata", "net", "io", "layout", "parity"]),
     row("fuzz", &["array", "metadata", "net", "io", "layout", "parity"]),
     row("torture", &[]),
-    row("vm", &["layout", "parity"]),
+    row("vm", &["os", "io", "layout", "parity"]),
     row("xtask", &[]),
 ];
 
