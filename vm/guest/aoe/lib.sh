@@ -9,7 +9,10 @@ disk=/dev/etherd/e1.0
 # connect: the ports up, the driver loaded, and the device there. A device of which nothing is heard
 # for so many seconds is down: a server that is killed is back before.
 connect() {
+	# User-mode Linux has them built in.
+	[ "$machine" = uml ] || need virtio_net ext4
 	for port in $ports; do
+		until_so [ -e "/sys/class/net/$port" ]
 		ip link set "$port" mtu "$mtu"
 		ip link set "$port" up
 	done

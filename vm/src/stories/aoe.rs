@@ -18,7 +18,7 @@ mod tools;
 
 use self::tap::Tap;
 use crate::failure::{Failure, Result};
-use crate::kernel::{Cable, Guest};
+use crate::kernel::{Cable, Guest, Kernel};
 use crate::parapet::Server;
 use crate::pattern;
 use crate::stories::clients::work_on;
@@ -55,6 +55,10 @@ pub(super) const STORIES: &[Story] = &[
     },
     Story { name: "aoe client with the tools of aoetools", run: tools::tools },
 ];
+
+/// Only the whole run has them.
+pub(super) const LONG_STORIES: &[Story] =
+    &[Story { name: "aoe client on Linux 6.12 while the MTU changes", run: resized::on_newer }];
 
 const MEMBER_BYTES: u64 = 96 << 20;
 const MEMBERS: [&str; 4] = ["m0", "m1", "m2", "m3"];
@@ -93,8 +97,19 @@ fn boot_with(
     script: &str,
     deadsecs: &str,
 ) -> Result<Guest> {
+    boot_on(stage.kernel, stage, taps, (mtu, payload), (script, deadsecs))
+}
+
+/// The same, on this kernel.
+fn boot_on(
+    kernel: &Kernel,
+    stage: &Stage<'_>,
+    taps: &[Tap],
+    (mtu, payload): (u32, u32),
+    (script, deadsecs): (&str, &str),
+) -> Result<Guest> {
     let vm = std::env::current_exe()?;
-    let ports: Vec<String> = (0..taps.len()).map(|number| stage.kernel.port(number)).collect();
+    let ports: Vec<String> = (0..taps.len()).map(|number| kernel.port(number)).collect();
     stage.set(&[
         ("ports", &ports.join(" ")),
         ("deadsecs", deadsecs),
@@ -103,7 +118,7 @@ fn boot_with(
         ("vm", &vm.display().to_string()),
     ])?;
     let cables: Vec<Cable> = taps.iter().map(Tap::cable).collect();
-    stage.kernel.boot_with(script, &stage.parapet.folder, &cables)
+    kernel.boot_with(script, &stage.parapet.folder, &cables)
 }
 
 fn rebuilt(stage: &Stage<'_>, level: &str, sizes: (u32, u32)) -> Result {
