@@ -45,7 +45,7 @@ impl Capture {
     }
 
     fn announcements(&self) -> Result<usize> {
-        Ok(self.frames("aoe.response && aoe.tag == 0 && eth.dst == ff:ff:ff:ff:ff:ff")?.len())
+        Ok(self.frames("aoe.response == 1 && aoe.tag == 0 && eth.dst == ff:ff:ff:ff:ff:ff")?.len())
     }
 
     /// The numbers of the frames that a filter of tshark accepts.
