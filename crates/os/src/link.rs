@@ -25,6 +25,7 @@ use std::io::Result;
 use std::task::{Context, Poll};
 
 use io::{Frame, Link, LinkState, Mac};
+use rustix::io::Errno;
 
 use self::batch::{Inbox, Outbox};
 pub use self::open::{Filter, PortError, Role, interfaces};
@@ -83,7 +84,12 @@ impl Link for Port {
     }
 
     fn poll_state(&self, cx: &mut Context<'_>, seen: LinkState) -> Poll<LinkState> {
-        self.state.poll(cx, seen)
+        let changed = self.state.poll(cx, seen);
+        if matches!(changed, Poll::Ready(now) if !now.up) {
+            // If the interface was removed, `poll_receive` is to say so.
+            cx.waker().wake_by_ref();
+        }
+        changed
     }
 
     fn poll_receive(&self, cx: &mut Context<'_>, into: &mut Vec<Frame>) -> Poll<Result<()>> {
@@ -94,6 +100,10 @@ impl Link for Port {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     if self.follow_mtu() {
                         continue;
+                    }
+                    // The socket does not report the removal of an interface that was down before.
+                    if !self.state.now().up && !self.state.exists() {
+                        return Poll::Ready(Err(Errno::NODEV.into()));
                     }
                     self.watched.arm(Direction::Read, cx);
                     return Poll::Pending;

@@ -124,6 +124,7 @@ fn the_filter_lets_through_what_the_port_asks_for() {
         Port::interface(name, &filter, pool(), &executor.spawner()).unwrap()
     };
     let sender = open("left", Role::Target, &[], None);
+    up(&executor, &sender);
     let table = [
         (open("right", Role::Target, &[], None), &[1, 2, 3, 4][..]),
         (open("right", Role::Target, &[7], None), &[1, 4][..]),
@@ -234,6 +235,36 @@ fn jumbo_frames_arrive_whole_after_each_change_of_the_mtu() {
             assert!(nothing);
             exchange(&executor, &left, &right, 2000);
         }
+    }
+}
+
+/// Whether the kernel's report of the removal comes with that of the switching off, or after it.
+#[test]
+fn a_removed_interface_ends_its_port() {
+    alone();
+    for (engine, off_before) in ENGINES.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+        cable(1500);
+        let executor = Executor::new(Config { engine, ..Config::default() }).unwrap();
+        let port = Port::interface("left", &all_requests(), pool(), &executor.spawner()).unwrap();
+        let (mut seen, mut frames) = (up(&executor, &port), Vec::new());
+        // As the ends of the protocol do: who receives is polled first.
+        let mut turn = |until_down: bool| {
+            executor.block_on(poll_fn(|cx| {
+                if let Poll::Ready(Err(error)) = port.poll_receive(cx, &mut frames) {
+                    return Poll::Ready(Some(error));
+                }
+                while let Poll::Ready(now) = port.poll_state(cx, seen) {
+                    seen = now;
+                }
+                if until_down && !seen.up { Poll::Ready(None) } else { Poll::Pending }
+            }))
+        };
+        if off_before {
+            ip("link set left down");
+            assert!(turn(true).is_none(), "it is down, and exists");
+        }
+        ip("link del left");
+        assert!(turn(false).is_some());
     }
 }
 
