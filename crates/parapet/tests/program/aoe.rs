@@ -1,50 +1,13 @@
 //! Arrays on the wire, seen by aoetools; and command lines that cannot work.
 
-use std::process::Command;
-use std::sync::atomic::{AtomicU32, Ordering};
-
+use crate::wires::{Cable, ip};
 use crate::world::{World, until};
-
-/// Two interfaces with a cable between them; it goes with this value.
-struct Cable {
-    server: String,
-    client: String,
-}
-
-fn ip(words: &[&str]) {
-    let done = Command::new("ip").args(words).output().expect("ip is part of iproute2");
-    assert!(done.status.success(), "ip {words:?}: {}", String::from_utf8_lossy(&done.stderr));
-}
-
-impl Cable {
-    fn new(mtu: &str) -> Cable {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = |end| format!("{end}{}x{number}", std::process::id());
-        let cable = Cable { server: name("pps"), client: name("ppc") };
-        let (server, client) = (&*cable.server, &*cable.client);
-        ip(&["link", "add", server, "mtu", mtu, "type", "veth", "peer", "name", client]);
-        ip(&["link", "set", client, "mtu", mtu, "up"]);
-        ip(&["link", "set", server, "up"]);
-        cable
-    }
-
-    fn export(&self, address: &str) -> String {
-        format!("{address}@{}", self.server)
-    }
-}
-
-impl Drop for Cable {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["link", "del", &self.server]).status();
-    }
-}
 
 #[test]
 fn a_client_finds_the_array_and_its_health() {
     let world = World::new();
     let members = world.create("5", 3, &[]);
-    let cable = Cable::new("9000");
+    let mut cable = Cable::new(&world, "9000");
     let words = ["--aoe", &cable.export("7.3")];
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
     let server = world.serve(&[&["tank"], &names[..], &words].concat());
@@ -64,6 +27,7 @@ fn a_client_finds_the_array_and_its_health() {
     let failing = ping(&["-S", "return_status"]);
     assert!(failing.contains("Mid: 0xf4") && failing.contains("High: 0x2c"), "{failing}");
     assert_eq!(server.terminate(), 0);
+    cable.verify_answers(3);
 }
 
 #[test]
@@ -71,7 +35,7 @@ fn an_address_that_is_taken_is_refused() {
     let world = World::new();
     world.create("1", 2, &[]);
     world.ok(&["create", "pond", "--level", "0", "--new-files", "8M", "--yes", "p0", "p1"]);
-    let cable = Cable::new("1500");
+    let cable = Cable::new(&world, "1500");
     let words = ["serve", "pond", "p0", "p1", "--control", "unix:pond.sock"];
     let other = world.start(&[&words[..], &["--json", "--aoe", &cable.export("1.0")]].concat());
     // The same wire, from its other end.
@@ -93,7 +57,7 @@ fn interfaces_that_cannot_serve_are_refused() {
         world.refused(&serve, code, id)
     };
     refused("1.0@nothere", 5, "PPT-5003");
-    let cable = Cable::new("576");
+    let cable = Cable::new(&world, "576");
     // 576 carries a sector, 547 does not.
     ip(&["link", "set", &cable.server, "mtu", "547"]);
     let said = refused(&cable.export("1.0"), 1, "PPT-1004");
@@ -121,7 +85,7 @@ fn mac_of(interface: &str) -> String {
 fn an_export_goes_online_and_offline_while_the_array_is_served() {
     let world = World::new();
     let members = world.create("5", 3, &[]);
-    let cable = Cable::new("9000");
+    let cable = Cable::new(&world, "9000");
     let server = world.serve_members(&members);
     assert!(world.order(&["status", "tank"])["aoe"].is_null());
     world.order_refused(&["offline", "tank"], 3, "PPT-3006");
@@ -152,7 +116,7 @@ fn the_state_of_an_export_travels_with_the_array() {
         let world = World::new();
         let members = world.create(level, 3, &[]);
         let names: Vec<&str> = members.iter().map(String::as_str).collect();
-        let cable = Cable::new("1500");
+        let cable = Cable::new(&world, "1500");
         let (own, other) = (mac_of(&cable.client), "02:00:00:00:00:09");
         let server =
             world.serve(&[&["tank"], &names[..], &["--aoe", &cable.export("7.3")]].concat());
@@ -185,7 +149,7 @@ fn the_state_of_an_export_travels_with_the_array() {
 fn a_new_member_gets_the_state_and_a_stale_one_does_not_count() {
     let world = World::new();
     let members = world.create("1", 2, &["--spare", "s0"]);
-    let cable = Cable::new("1500");
+    let cable = Cable::new(&world, "1500");
     let start = ["tank", &members[0], &members[1], "s0", "--aoe", &cable.export("7.3")];
     let server = world.serve(&start);
     world.order(&["mask", "tank", "--add", "02:00:00:00:00:01"]);
@@ -207,7 +171,7 @@ fn a_new_member_gets_the_state_and_a_stale_one_does_not_count() {
 fn an_export_whose_masks_are_damaged_is_not_served() {
     let world = World::new();
     let members = world.create("1", 2, &[]);
-    let cable = Cable::new("1500");
+    let cable = Cable::new(&world, "1500");
     let export = cable.export("7.3");
     let serve = ["tank", &members[0], &members[1]];
     let server = world.serve(&[&serve[..], &["--aoe", &export]].concat());
@@ -242,7 +206,7 @@ fn clients_change_the_state_where_the_server_permits_it() {
     let world = World::new();
     let members = world.create("5", 3, &[]);
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
-    let cable = Cable::new("1500");
+    let cable = Cable::new(&world, "1500");
     let export = ["--aoe", &cable.export("7.3")];
     let config = |words: &[&str]| {
         let (start, target) = (["aoecfg", "-t", "2"], ["7", "3", &*cable.client]);
@@ -269,7 +233,7 @@ fn an_interface_that_comes_back_is_served_again() {
     let world = World::new();
     let members = world.create("5", 3, &[]);
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
-    let cable = Cable::new("1500");
+    let cable = Cable::new(&world, "1500");
     let export = ["--aoe", &cable.export("7.3")];
     let server = world.serve(&[&["tank"], &names[..], &export].concat());
     until_answers(&world, &cable, true);

@@ -1,66 +1,9 @@
 //! Members on other machines: exports of nbdkit and qemu-nbd, vblade's and our own AoE targets in
 //! network namespaces.
 
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-
+use crate::peers::{Peer, nbdkit, qemu_nbd, serve, until_slot, uri, vblade};
+use crate::wires::{Shelf, ip};
 use crate::world::{Server, World, pattern, until};
-
-/// A process that ends with its test.
-struct Peer(Child);
-
-impl Peer {
-    fn start(world: &World, package: &str, words: &[&str]) -> Peer {
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).current_dir(&world.folder).stdin(Stdio::null());
-        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        Peer(child.unwrap_or_else(|_| panic!("{} is missing: install {package}", words[0])))
-    }
-
-    fn signal(&self, name: &str) {
-        let kill = format!("kill -{name} {}", self.0.id());
-        assert!(Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-    }
-}
-
-impl Drop for Peer {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// An nbdkit server of a file `dN` of 32 MiB on the socket `nN`, with these filters and parameters.
-fn nbdkit(world: &World, number: usize, filters: &[&str], parameters: &[&str]) -> Peer {
-    let (file, socket) = (format!("d{number}"), format!("n{number}"));
-    if !world.path(&file).exists() {
-        world.file(&file, 32 << 20);
-    }
-    let _ = std::fs::remove_file(world.path(&socket));
-    let filters: Vec<String> = filters.iter().map(|filter| format!("--filter={filter}")).collect();
-    let filters: Vec<&str> = filters.iter().map(String::as_str).collect();
-    let start = ["nbdkit", "-f", "--exit-with-parent", "-U", &socket];
-    let words = [&start[..], &filters, &["file", &file], parameters].concat();
-    let peer = Peer::start(world, "nbdkit", &words);
-    until(|| world.path(&socket).exists());
-    peer
-}
-
-fn uri(number: usize) -> String {
-    format!("nbd+unix:///?socket=n{number}")
-}
-
-/// Creates an array of this level on these members, and serves it.
-fn serve(world: &World, level: &str, members: &[String]) -> Server {
-    let names: Vec<&str> = members.iter().map(String::as_str).collect();
-    world.ok(&[&["create", "tank", "--level", level, "--yes"], &names[..]].concat());
-    world.serve_members(members)
-}
-
-/// Waits until the member in this slot is in this state.
-fn until_slot(world: &World, slot: usize, state: &str) {
-    until(|| world.order(&["status", "tank"])["slots"][slot]["state"] == state);
-}
 
 #[test]
 fn nbd_exports_are_members_wherever_a_path_is() {
@@ -128,62 +71,6 @@ fn addresses_that_cannot_be_members_are_refused() {
     assert!(refusal.contains(signature), "{refusal}");
 }
 
-/// A network namespace with its own machine's interfaces; two cables lead to it.
-struct Shelf {
-    name: String,
-    near: Vec<String>,
-    far: Vec<String>,
-}
-
-fn ip(words: &[&str]) {
-    let done = Command::new("ip").args(words).output().expect("ip is part of iproute2");
-    assert!(done.status.success(), "ip {words:?}: {}", String::from_utf8_lossy(&done.stderr));
-}
-
-impl Shelf {
-    fn new(cables: usize) -> Shelf {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("pps{}x{number}", std::process::id());
-        ip(&["netns", "add", &name]);
-        let end = |end, cable| format!("p{end}{}x{number}{cable}", std::process::id());
-        let near: Vec<String> = (0..cables).map(|cable| end("n", cable)).collect();
-        let far: Vec<String> = (0..cables).map(|cable| end("f", cable)).collect();
-        for (near, far) in near.iter().zip(&far) {
-            let veth = ["link", "add", near, "mtu", "9000", "type", "veth", "peer", "name", far];
-            ip(&[&veth[..], &["mtu", "9000", "netns", &name]].concat());
-            ip(&["link", "set", near, "up"]);
-            ip(&["-n", &name, "link", "set", far, "up"]);
-        }
-        Shelf { name, near, far }
-    }
-
-    /// Runs a command on the shelf.
-    fn within<'a>(&'a self, words: &[&'a str]) -> Vec<&'a str> {
-        [&["ip", "netns", "exec", &self.name], words].concat()
-    }
-
-    /// The address of a target, through all cables.
-    fn target(&self, address: &str) -> String {
-        format!("aoe:{address}@{}", self.near.join(","))
-    }
-}
-
-impl Drop for Shelf {
-    fn drop(&mut self) {
-        let _ = Command::new("ip").args(["netns", "del", &self.name]).status();
-    }
-}
-
-fn vblade(world: &World, shelf: &Shelf, slot: usize) -> Peer {
-    let (file, slot) = (format!("b{slot}"), slot.to_string());
-    if !world.path(&file).exists() {
-        world.file(&file, 32 << 20);
-    }
-    let words = shelf.within(&["vblade", "1", &slot, &shelf.far[0], &file]);
-    Peer::start(world, "vblade", &words)
-}
-
 /// Waits until so many targets answer.
 fn until_targets(world: &World, shelf: &Shelf, count: usize) -> serde_json::Value {
     let look = || world.json(&["aoe", "discover", &shelf.near[0]]);
@@ -193,7 +80,8 @@ fn until_targets(world: &World, shelf: &Shelf, count: usize) -> serde_json::Valu
 
 #[test]
 fn aoe_targets_are_found_and_are_members() {
-    let (world, shelf) = (World::new(), Shelf::new(1));
+    let world = World::new();
+    let shelf = Shelf::new(&world, 1);
     let empty = world.json(&["aoe", "discover", &shelf.near[0]]);
     assert_eq!(empty["targets"], serde_json::json!([]));
     let peers: Vec<Peer> = (0..3).map(|slot| vblade(&world, &shelf, slot)).collect();
@@ -237,7 +125,7 @@ fn serve_shelf(world: &World, shelf: &Shelf, number: usize) -> Server {
 /// Serves an array of shelves on two links, and takes a whole shelf away under load.
 fn lose_a_shelf(level: &str, count: usize) {
     let world = World::new();
-    let shelves: Vec<Shelf> = (0..count).map(|_| Shelf::new(2)).collect();
+    let shelves: Vec<Shelf> = (0..count).map(|_| Shelf::new(&world, 2)).collect();
     let numbered = || shelves.iter().enumerate();
     let mut servers: Vec<Server> =
         numbered().map(|(number, shelf)| serve_shelf(&world, shelf, number)).collect();
@@ -289,7 +177,8 @@ fn a_raid35_of_shelves_survives_the_loss_of_a_shelf() {
 
 #[test]
 fn exports_of_this_machine_are_not_members() {
-    let (world, shelf) = (World::new(), Shelf::new(1));
+    let world = World::new();
+    let shelf = Shelf::new(&world, 1);
     world.create("1", 2, &[]);
     let export = format!("1.0@{}", shelf.near[0]);
     let server = world.serve(&["tank", "m0", "m1", "--aoe", &export]);
@@ -328,6 +217,49 @@ fn a_server_that_comes_back_is_a_member_again() {
     assert_eq!(array["last_scrub"]["mismatches"], 0, "{array}");
     assert_eq!(server.terminate(), 0);
     drop(peers);
+    let server = world.serve_members(&["d0", "d1", "d2"].map(String::from));
+    assert!(world.content() == content);
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_killed_qemu_nbd_is_resumed_or_re_added() {
+    let world = World::new();
+    let _others = [0, 2].map(|number| nbdkit(&world, number, &[], &[]));
+    let mut peer = Some(qemu_nbd(&world, 1));
+    let members: Vec<String> = (0..3).map(uri).collect();
+    let server = serve(&world, "5", &members);
+    std::fs::write(world.path("data"), pattern(16 << 20, 3)).unwrap();
+    world.nbdcopy("data", &world.uri());
+    world.wait_until_idle();
+    let says = |what: &str| world.log().lines().filter(|line| line.contains(what)).count();
+    world.under_load("tank", || {
+        // Back at once: requests wait, and the member stays.
+        drop(peer.take());
+        until(|| says("n1: connection lost: reconnecting") == 1);
+        peer = Some(qemu_nbd(&world, 1));
+        until(|| says("n1: connected") == 1);
+    });
+    let slot = world.order(&["status", "tank"])["slots"][1].clone();
+    assert_eq!((&slot["state"], says("back in slot")), (&"in_sync".into(), 0), "{}", world.log());
+    world.under_load("tank", || {
+        drop(peer.take());
+        until_slot(&world, 1, "missing");
+        peer = Some(qemu_nbd(&world, 1));
+        until_slot(&world, 1, "in_sync");
+    });
+    world.wait_until_idle();
+    // By the bitmap: not as a new member.
+    assert_eq!((says("back in slot 1"), says("takes slot 1")), (1, 0), "{}", world.log());
+    let content = world.content();
+    let (written, data) = (8 << 20..12 << 20, pattern(16 << 20, 3));
+    assert!(content[..written.start] == data[..written.start]);
+    assert!(content[written.end..16 << 20] == data[written.end..]);
+    world.order(&["scrub", "tank", "--quiet"]);
+    let array = world.settle_idle();
+    assert_eq!(array["last_scrub"]["mismatches"], 0, "{array}");
+    assert_eq!(server.terminate(), 0);
+    drop((peer, _others));
     let server = world.serve_members(&["d0", "d1", "d2"].map(String::from));
     assert!(world.content() == content);
     assert_eq!(server.terminate(), 0);
