@@ -77,6 +77,15 @@ impl Keeper {
         assigned
     }
 
+    /// Notes that the disk of a member is gone, or bytes of it for good.
+    fn note_gone(&self, id: MemberId, truncated: bool) {
+        if truncated {
+            self.metadata.void_bits();
+        }
+        let why = if truncated { "its bytes are gone" } else { "its disk is gone" };
+        self.note(EventKind::Fail, Some(id), why);
+    }
+
     /// Warns that data of a lost member cannot be recovered where a crash may have left parity
     /// wrong.
     fn note_unverified(&self, id: MemberId) {
@@ -221,10 +230,7 @@ impl Keeper {
                 self.change_now(|next| self.take_out(next, id)).await;
             }
             Command::Lose(id) | Command::LoseTruncated(id) => {
-                if matches!(command, Command::LoseTruncated(_)) {
-                    self.metadata.void_bits();
-                }
-                self.note(EventKind::Fail, Some(id), "its bytes are gone");
+                self.note_gone(id, matches!(command, Command::LoseTruncated(_)));
                 self.note_unverified(id);
                 self.change_now(|next| self.take_out(next, id)).await;
             }

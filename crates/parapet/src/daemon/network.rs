@@ -123,7 +123,10 @@ impl Served {
     fn log_connection(&self, member: &str, state: State, refused: Option<String>) {
         let array = self.name();
         match (state, refused) {
-            (_, Some(why)) => tracing::error!("{array}: {member}: {why}"),
+            (_, Some(why)) => {
+                let quoted = crate::places::quoted(member);
+                tracing::error!("{array}: {member}: {why}; parapet add {array} {quoted} takes it");
+            }
             (State::Up | State::Returned, _) => tracing::info!("{array}: {member}: connected"),
             (State::Slow, _) => tracing::warn!("{array}: {member}: its server answers slowly"),
             (State::Reconnecting, _) => {

@@ -511,11 +511,13 @@ impl Served {
         let counted = self.array.member(id).map(|status| self.member(&status)).unwrap_or_default();
         let loss = self.loss_of(&known);
         let last_slot = loss.as_ref().and_then(|loss| loss.slot).or_else(|| self.last_slot(id));
+        // Another disk may answer in its place.
+        let refused = known.remote.as_ref().and_then(Remote::refused);
         Some(Member {
             last_slot,
             lost_at: loss.as_ref().map(|loss| loss.at),
             replaced: loss.is_none() && last_slot.is_some(),
-            trouble: loss.map(|loss| loss.why),
+            trouble: refused.or_else(|| loss.map(|loss| loss.why)),
             slow: false,
             name: known.path.display().to_string(),
             uuid: known.uuid,

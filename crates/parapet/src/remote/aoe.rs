@@ -49,11 +49,17 @@ impl AoeConnector {
         let filter =
             Filter { role: Role::Initiator, shelves: vec![target.shelf], slot: Some(target.slot) };
         let mut links: Vec<Rc<dyn Link>> = Vec::new();
-        let mut faults = Vec::new();
+        let (mut names, mut dark, mut faults) = (Vec::new(), Vec::new(), Vec::new());
         for interface in &self.address.interfaces {
             // One interface that works is enough.
             match open_port(interface, &filter, &self.pool, &self.on) {
-                Ok(port) => links.push(Rc::new(port)),
+                Ok(port) => {
+                    names.push(interface.as_str());
+                    if !port.state().up {
+                        dark.push(interface.as_str());
+                    }
+                    links.push(Rc::new(port));
+                }
                 Err(why) => faults.push(why),
             }
         }
@@ -63,7 +69,7 @@ impl AoeConnector {
         for why in faults {
             tracing::warn!("{}: {why}", self.name);
         }
-        self.refuse_own(&links).await?;
+        self.refuse_own(&names, &links).await?;
         let (clock, last_frame) = (self.on.clock(), Rc::clone(&self.last_frame));
         // A late copy of a frame of the last connection must not follow a newer write.
         if let Some(last) = last_frame.get() {
@@ -71,7 +77,7 @@ impl AoeConnector {
         }
         let opened =
             Initiator::open(target, links, Rc::clone(&clock) as _, self.pool.clone()).await;
-        let initiator = opened.map_err(|error| self.unusable(error))?;
+        let initiator = opened.map_err(|error| self.unusable(error, &dark))?;
         let identity = initiator.identity().serial.clone();
         // Ends when no port is left, and when the target may have been restarted.
         let (ports, broke) = (initiator.run(), initiator.broke());
@@ -89,9 +95,9 @@ impl AoeConnector {
     }
 
     /// Refuses a target on this machine: an array must not be made of its own export.
-    async fn refuse_own(&self, links: &[Rc<dyn Link>]) -> Result<()> {
+    async fn refuse_own(&self, names: &[&str], links: &[Rc<dyn Link>]) -> Result<()> {
         let own = own_macs();
-        for (link, interface) in links.iter().zip(&self.address.interfaces) {
+        for (link, interface) in links.iter().zip(names) {
             let found = discover(&**link, &*self.on.clock(), self.address.target).await;
             let found = found.map_err(|error| of_port(interface, PortError::Failed(error)))?;
             if found.iter().any(|target| own.contains(&target.mac)) {
@@ -102,12 +108,22 @@ impl AoeConnector {
         Ok(())
     }
 
-    fn unusable(&self, error: OpenError) -> Failure {
-        let (name, on) = (&self.name, self.address.interfaces.join(","));
+    /// Describes why the target cannot be used. `dark` interfaces have no carrier.
+    fn unusable(&self, error: OpenError, dark: &[&str]) -> Failure {
+        let (name, interfaces) = (&self.name, &self.address.interfaces);
         match error {
+            OpenError::Silent if dark.len() == interfaces.len() => {
+                let message = format!("{name}: no carrier on {}", dark.join(", "));
+                Failure::new(Id::Missing, message, "check the cable, and: ip link")
+            }
             OpenError::Silent => {
-                let message = format!("{name}: no AoE target answers at this address");
-                Failure::new(Id::Missing, message, format!("see: parapet aoe discover {on}"))
+                let without = match dark {
+                    [] => String::new(),
+                    dark => format!("; no carrier on {}", dark.join(", ")),
+                };
+                let message = format!("{name}: no AoE target answers at this address{without}");
+                let action = format!("see: parapet aoe discover {}", interfaces.join(" "));
+                Failure::new(Id::Missing, message, action)
             }
             OpenError::Different(one, other) => {
                 let message =
@@ -142,6 +158,9 @@ pub(crate) async fn discover_all(interfaces: &[String], on: &Spawner) -> Result<
     for interface in interfaces {
         let filter = Filter { role: Role::Initiator, shelves: Vec::new(), slot: None };
         let link = open_port(interface, &filter, &pool, on)?;
+        if !link.state().up {
+            tracing::warn!("{interface}: no carrier");
+        }
         let found = discover(&link, &*on.clock(), Address::ALL).await;
         let found = found.map_err(|error| of_port(interface, PortError::Failed(error)))?;
         for port in found {

@@ -26,6 +26,7 @@ mod mdadm;
 mod messages;
 mod mixed;
 mod nested;
+mod network_faults;
 mod peers;
 mod policy;
 mod quickstart;

@@ -55,8 +55,13 @@ impl World {
 
     /// Builds a command of the program in this folder, isolated from the machine's state.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_parapet"));
-        command.args(arguments).current_dir(&self.folder).stdin(Stdio::null());
+        self.command_of(&[&[env!("CARGO_BIN_EXE_parapet")], arguments].concat())
+    }
+
+    /// As [`World::command`], of a program that runs ours.
+    fn command_of(&self, words: &[&str]) -> Command {
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).current_dir(&self.folder).stdin(Stdio::null());
         command.env("PARAPET_STATE", self.path("state"));
         command.env("PARAPET_RUNTIME", self.path("run"));
         for name in ["PARAPET_CONTROL", "PARAPET_LOG", "NOTIFY_SOCKET", "LISTEN_FDS"] {
@@ -86,7 +91,20 @@ impl World {
 
     /// Runs it; it must fail with this status and id, in JSON as in text. Returns the message.
     pub fn refused(&self, arguments: &[&str], code: i32, id: &str) -> String {
-        let ran = self.run(&[arguments, &["--json"]].concat());
+        self.refused_under(&[], arguments, code, id)
+    }
+
+    /// As [`World::refused`], under a wrapper command.
+    pub fn refused_under(
+        &self,
+        wrapper: &[&str],
+        arguments: &[&str],
+        code: i32,
+        id: &str,
+    ) -> String {
+        let program = [env!("CARGO_BIN_EXE_parapet")];
+        let words = [wrapper, &program, arguments, &["--json"]].concat();
+        let ran = ran(self.command_of(&words).output().unwrap());
         assert_eq!(ran.code, code, "{arguments:?}: {ran:?}");
         let value: Value = serde_json::from_str(&ran.out).expect(&ran.out);
         crate::schema::check(&value);
@@ -131,14 +149,8 @@ impl World {
 
     /// Starts a server through other programs, as [`World::start`].
     pub fn launch_tool(&self, words: &[&str]) -> Server {
-        let mut command = Command::new(words[0]);
-        command.args(&words[1..]).current_dir(&self.folder).stdin(Stdio::null());
-        for (name, value) in self.command(&[]).env("LC_ALL", "C").get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        let mut command = self.command_of(words);
+        command.env("LC_ALL", "C");
         self.launch(command)
     }
 
