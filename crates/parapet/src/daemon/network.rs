@@ -11,15 +11,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use io::{Clock, Time};
 use layout::{MemberId, Mode};
 use net::remote::HOLD;
+use os::Options;
 
 use super::{Daemon, Served, first};
+use crate::disks;
+use crate::failure::Result;
+use crate::probe;
 use crate::remote::State;
 
 /// Interval of the checks.
@@ -59,8 +63,8 @@ impl Connections {
 
 impl Served {
     /// Records named members that did not answer when the array started.
-    pub(crate) fn await_members(&self, unreachable: Vec<PathBuf>) {
-        self.awaited.borrow_mut().extend(unreachable);
+    pub(crate) fn await_members(&self, unreachable: &[PathBuf]) {
+        self.awaited.borrow_mut().extend_from_slice(unreachable);
     }
 
     /// Watches the connections of members on other machines until the array stops.
@@ -160,13 +164,49 @@ impl Served {
                 Err(why) => connections.refuse(self.name(), &name, "not re-added", &why),
             }
         }
+        self.take_awaited(daemon, connections).await;
+    }
+
+    /// Takes the members that did not answer when the array started, and do now.
+    async fn take_awaited(&self, daemon: &Daemon, connections: &mut Connections) {
         let awaited = self.awaited.borrow().clone();
         for path in awaited {
             let name = path.display().to_string();
+            let arrays = daemon.arrays();
+            let others = || arrays.iter().filter(|other| other.uuid() != self.uuid());
+            if others().any(|other| other.awaited.borrow().contains(&path)) {
+                match self.is_mine(&path, daemon).await {
+                    Ok(true) => {}
+                    // One of the others takes it.
+                    Ok(false) => {
+                        self.await_no_more(&path);
+                        continue;
+                    }
+                    Err(why) => {
+                        connections.refuse(self.name(), &name, "not re-added", &why);
+                        continue;
+                    }
+                }
+            }
             match daemon.readmit(self, &name).await {
-                Ok(_) => self.awaited.borrow_mut().retain(|awaited| *awaited != path),
+                Ok(_) => arrays.iter().for_each(|array| array.await_no_more(&path)),
                 Err(why) => connections.refuse(self.name(), &name, "not re-added", &why),
             }
         }
+    }
+
+    fn await_no_more(&self, path: &Path) {
+        self.awaited.borrow_mut().retain(|awaited| awaited != path);
+    }
+
+    /// Returns true if a disk on another machine has a superblock of this array.
+    ///
+    /// # Errors
+    /// If it does not answer, or cannot be read.
+    async fn is_mine(&self, path: &Path, daemon: &Daemon) -> Result<bool> {
+        let options = Options { read_only: true, ..Options::default() };
+        let opened = disks::open_one(path, &options, &daemon.spawner).await?;
+        let found = probe::contents(&opened).await?.superblocks;
+        Ok(found.iter().any(|superblock| superblock.set_uuid.to_string() == self.uuid()))
     }
 }

@@ -1,7 +1,8 @@
 //! Nested arrays: found, served and destroyed from the outermost inwards; and folders with arrays
 //! that cannot start.
 
-use crate::world::{World, pattern};
+use crate::peers::{Peer, nbdkit, uri};
+use crate::world::{World, pattern, until};
 
 /// Creates two arrays named `left` and `right`.
 fn halves(world: &World) {
@@ -232,4 +233,43 @@ fn an_outer_array_is_as_well_as_those_inside_it() {
         assert_eq!(array["state"], "healthy", "{array}");
         assert_eq!(server.terminate(), 0);
     }
+}
+
+#[test]
+fn inner_arrays_take_members_that_answer_later() {
+    let world = World::new();
+    (0..4).for_each(|number| drop(world.file(&format!("d{number}"), 32 << 20)));
+    world.ok(&["create", "left", "--level", "1", "--yes", "d0", "d1"]);
+    world.ok(&["create", "right", "--level", "1", "--yes", "d2", "d3"]);
+    let outer = ["create", "tank", "--level", "0", "--scan", ".", "--yes"];
+    world.ok(&[&outer[..], &["array:left", "array:right"]].concat());
+    let members: Vec<String> = (0..4).map(uri).collect();
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let mut peers: Vec<Peer> = [0, 2].map(|number| nbdkit(&world, number, &[], &[])).into();
+    let server = world.serve(&[&["tank", "--degraded"], &names[..]].concat());
+    let state = |array: &str| world.order(&["status", array])["slots"][1]["state"].clone();
+    assert_eq!([state("left"), state("right")], ["missing", "missing"]);
+    let data = pattern(40 << 20, 11);
+    std::fs::write(world.path("data"), &data).unwrap();
+    world.nbdcopy("data", &world.uri());
+    for (number, array) in [(3, "right"), (1, "left")] {
+        peers.push(nbdkit(&world, number, &[], &[]));
+        until(|| state(array) == "in_sync");
+    }
+    world.wait_until_idle();
+    // Each tried only its own.
+    for wrong in ["left: nbd+unix:///?socket=n3", "right: nbd+unix:///?socket=n1"] {
+        let log = world.log();
+        let mut lines = log.lines().filter(|line| line.contains("not re-added"));
+        assert!(
+            !lines.any(|line| line.contains(wrong) && !line.contains("cannot connect")),
+            "{log}"
+        );
+    }
+    assert_eq!(server.terminate(), 0);
+    // The members that came later have the data.
+    drop(peers);
+    let server = world.serve(&["tank", "d1", "d3", "--degraded"]);
+    assert!(world.content()[..data.len()] == data);
+    assert_eq!(server.terminate(), 0);
 }

@@ -146,12 +146,19 @@ impl Sources<'_> {
             chosen.extend(journal.filter(|journal| chosen.iter().all(|d| d.path != journal.path)));
             let started = start(name, &chosen, (assembly, run), &left_out, daemon).await;
             let served = started.map_err(|why| self.stranger(why, &groups))?;
-            served.await_members(unreachable);
+            served.await_members(&unreachable);
             return Ok(vec![served]);
         }
         let mut digger = Digger::new(self, assembly, run, daemon, &left_out);
         digger.open_nested(&all, false).await?;
-        digger.outcome(&seen).await
+        let found = digger.outcome(&seen).await?;
+        // Which of the arrays a disk belongs to is known when it answers.
+        let has_empty_slot = |served: &&Rc<Served>| {
+            served.array.status().slots.iter().any(|slot| slot.member.is_none())
+        };
+        let arrays = daemon.arrays();
+        arrays.iter().filter(has_empty_slot).for_each(|it| it.await_members(&unreachable));
+        Ok(found)
     }
 
     /// Explains that no named disk is a member of the named array, and which arrays the disks
