@@ -246,3 +246,65 @@ fn an_interface_that_comes_back_is_served_again() {
     until_answers(&world, &cable, true);
     assert_eq!(server.terminate(), 0);
 }
+
+#[test]
+fn an_array_without_room_keeps_its_export_in_a_file() {
+    let world = World::new();
+    let (members, _) = crate::golden::unpacked(&world, "raid1-1.0");
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let cable = Cable::new(&world, "1500");
+    let serve = |export: &str| {
+        world.serve(
+            &[&["golden"], &names[..], &["--aoe", &format!("{export}@{}", cable.server)]].concat(),
+        )
+    };
+    let aoe = || world.order(&["status", "golden"])["aoe"].clone();
+    let server = serve("7.3");
+    let other = "02:00:00:00:00:09";
+    world.order(&["mask", "golden", "--add", other]);
+    let uuid = world.order(&["status", "golden"])["uuid"].as_str().unwrap().replace(':', "");
+    let file = world.path("state/exports").join(&uuid);
+    let warning = format!("it is kept in {}, and does not travel", file.display());
+    assert_eq!(world.log().matches(&warning).count(), 1, "{}", world.log());
+    server.kill();
+    let server = serve("");
+    assert_eq!((&aoe()["address"], &aoe()["online"]), (&"7.3".into(), &true.into()));
+    assert_eq!(aoe()["masks"], serde_json::json!([other]));
+    assert_eq!(server.terminate(), 0);
+    let whole = std::fs::read(&file).unwrap();
+    let mut changed = whole.clone();
+    changed[100] ^= 1;
+    let mut of_another_array = whole.clone();
+    of_another_array[16] ^= 1;
+    // It would answer every client.
+    for damaged in [&changed[..], &of_another_array, &whole[..100], &[]] {
+        std::fs::write(&file, damaged).unwrap();
+        let export = format!("@{}", cable.server);
+        let flags = ["--control", "unix:c.sock", "--aoe", &export];
+        let words = [&["serve", "golden"], &names[..], &flags].concat();
+        let said = world.refused(&words, 1, "PPT-1002");
+        assert!(said.contains(&file.display().to_string()), "{said}");
+        assert!(said.contains("remove the file, and set masks and address anew"), "{said}");
+        assert!(std::fs::read(&file).unwrap() == damaged, "it is evidence");
+    }
+    // The array is served without it, and its other orders work.
+    let server = world.serve(&[&["golden"], &names[..]].concat());
+    assert_eq!(world.order(&["status", "golden"])["state"], "healthy");
+    for order in [&["shelf", "golden", "7.3"][..], &["mask", "golden"], &["online", "golden"]] {
+        world.order_refused(order, 1, "PPT-1002");
+    }
+    std::fs::remove_file(&file).unwrap();
+    world.order(&["shelf", "golden", "7.3"]);
+    assert_eq!(aoe()["masks"], serde_json::json!([]));
+    // A state that cannot be kept does not count.
+    let folder = world.path("state/exports");
+    std::fs::rename(&folder, world.path("elsewhere")).unwrap();
+    std::fs::write(&folder, "a file").unwrap();
+    let said = world.order_refused(&["shelf", "golden", "8.0"], 1, "PPT-1002");
+    assert!(said.contains(&file.display().to_string()), "{said}");
+    assert_eq!(aoe()["address"], "7.3");
+    std::fs::remove_file(&folder).unwrap();
+    world.order(&["shelf", "golden", "8.0"]);
+    assert_eq!(aoe()["address"], "8.0");
+    assert_eq!(server.terminate(), 0);
+}
