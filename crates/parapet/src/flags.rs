@@ -24,7 +24,7 @@ use crate::written;
 #[command(name = "parapet", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Exit status: 0 done, 1 failed, 2 usage, 3 refused by a safety guard, \
     4 server unreachable or permission denied, 5 no such array or disk, 6 timed out.\n\
-    Try `parapet quickstart`.")]
+    Try `parapet quickstart`. From other tools: `parapet help mdadm`, `parapet help zpool`.")]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,

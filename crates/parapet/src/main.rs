@@ -32,9 +32,11 @@ mod remote;
 mod size;
 mod terminal;
 mod tls;
+mod translate;
 mod undo;
 mod written;
 
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -56,6 +58,11 @@ fn main() -> ExitCode {
     if io::broken::POSSIBLE {
         let way = std::env::var("PARAPET_BROKEN").ok();
         io::broken::choose(way.as_deref().and_then(io::broken::Broken::named));
+    }
+    if let Some(text) = translate::help(std::env::args_os().skip(1)) {
+        // A closed pipe is not an error.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+        return ExitCode::SUCCESS;
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
