@@ -449,6 +449,11 @@ impl Array {
         self.inner.keeper.known(id).map(|_| self.inner.member_status(id))
     }
 
+    /// Array ranges whose parity or copies may disagree.
+    pub fn unsynced(&self) -> RangeSet {
+        self.inner.keeper.unsynced()
+    }
+
     /// The current state of the array.
     pub fn status(&self) -> Status {
         let (inner, keeper) = (&self.inner, &self.inner.keeper);

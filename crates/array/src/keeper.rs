@@ -332,6 +332,11 @@ impl Keeper {
     }
 
     /// Array ranges whose parity or copies may disagree.
+    pub(crate) fn unsynced(&self) -> RangeSet {
+        self.sync.unsynced.borrow().clone()
+    }
+
+    /// Their bytes.
     pub(crate) fn unsynced_bytes(&self) -> u64 {
         self.sync.unsynced.borrow().bytes()
     }

@@ -24,6 +24,6 @@ pub mod server;
 mod session;
 pub mod wire;
 
-pub use export::{Catalogue, Client, Denial, Export, Exports};
+pub use export::{Catalogue, Client, Clients, Denial, Export, Exports};
 pub use memory::Memory;
 pub use server::{Ending, Server, Tls};

@@ -23,6 +23,7 @@ mod listed;
 mod order;
 mod prospect;
 mod recovered;
+mod serving;
 mod text;
 
 pub(crate) use consistency::{Consistency, of_new};
@@ -37,6 +38,7 @@ pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
 pub(crate) use order::{Order, Speed};
 pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};
+pub(crate) use serving::{PageView, Serving};
 
 /// The answer of a command.
 pub(crate) trait Report: Serialize + JsonSchema {
@@ -145,6 +147,9 @@ pub(crate) struct Array {
     pub(crate) threads: usize,
     /// NBD URIs of the export.
     pub(crate) exports: Vec<String>,
+    /// NBD connections that use the export now.
+    #[serde(default)]
+    pub(crate) clients: usize,
     /// The AoE export; null if it was not used since the server's start.
     #[serde(default)]
     pub(crate) aoe: Option<AoeView>,
@@ -162,6 +167,9 @@ pub(crate) struct Integrity {
     pub(crate) dirty: bool,
     /// Bytes of the array out of sync.
     pub(crate) unsynced_bytes: u64,
+    /// Where they are: at most 64 ranges, each widened to whole 1/128 parts of the capacity.
+    #[serde(default)]
+    pub(crate) unsynced_ranges: Vec<Span>,
     /// True if the resync only verifies these bytes: a replay of the intent log has completed every
     /// torn row, and parity is valid.
     #[serde(default)]
@@ -207,6 +215,15 @@ pub(crate) struct Replay {
     pub(crate) lost_bytes: u64,
 }
 
+/// A range of the array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Span {
+    /// Its first byte.
+    pub(crate) array_offset: u64,
+    /// Its length.
+    pub(crate) bytes: u64,
+}
+
 /// State of an array, including the arrays among its members; from best to worst.
 #[derive(
     Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
@@ -234,6 +251,10 @@ pub(crate) struct Slot {
     pub(crate) member: Option<Member>,
     /// The replacement that the data of the member is being copied to.
     pub(crate) replacement: Option<Member>,
+    /// The rebuild, or the copy to the replacement, is complete below this byte of the array; null
+    /// if neither is under way.
+    #[serde(default)]
+    pub(crate) filled_bytes: Option<u64>,
 }
 
 /// State of a slot.
@@ -392,24 +413,6 @@ pub(crate) struct Assembled {
     pub(crate) notes: Vec<String>,
     /// True if everything is in sync and the array was stopped clean; false if nothing was written.
     pub(crate) settled: bool,
-}
-
-/// A server that is ready.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
-pub(crate) struct Serving {
-    /// Its process id.
-    pub(crate) pid: u32,
-    /// Its arrays.
-    pub(crate) arrays: Vec<Array>,
-    /// Where NBD clients connect: `unix:PATH`, `tcp:ADDRESS:PORT`.
-    pub(crate) nbd: Vec<String>,
-    /// AoE exports: `aoe:SHELF.SLOT`.
-    #[serde(default)]
-    pub(crate) aoe: Vec<String>,
-    /// Addresses of the control sockets.
-    pub(crate) control: Vec<String>,
-    /// Whether TLS is required.
-    pub(crate) tls: bool,
 }
 
 /// The answer of `health`, in the form of monitoring plugins.

@@ -1,7 +1,8 @@
 //! The verbs: one file each, or one for a pair of similar verbs, with its flags and code.
 //!
 //! Verbs for a running array send requests to its server. `create`, `examine`, `assemble` and
-//! `destroy` work on members; `serve` and `quickstart` are servers.
+//! `destroy` work on members; `serve` and `quickstart` are servers; `page` serves
+//! a web page.
 
 use std::path::Path;
 
@@ -28,6 +29,7 @@ mod import;
 mod list;
 mod man;
 mod member;
+mod page;
 pub(crate) mod quickstart;
 mod readd;
 mod recover;
@@ -72,6 +74,7 @@ pub(crate) enum Verb {
     Health(health::Args),
     Attach(attach::Attach),
     Detach(attach::Detach),
+    Page(page::Args),
     Online(export::Online),
     Offline(export::Offline),
     Shelf(export::Shelf),
@@ -89,7 +92,7 @@ pub(crate) enum Verb {
 impl Verb {
     /// Returns true for a verb that runs as a server: its log has the changes of state.
     pub(crate) const fn is_server(&self) -> bool {
-        matches!(self, Verb::Serve(_))
+        matches!(self, Verb::Serve(_) | Verb::Page(_))
     }
 
     /// Executes the verb.
@@ -121,6 +124,7 @@ impl Verb {
             Verb::Health(args) => health::run(&args, terminal),
             Verb::Attach(args) => attach::attach(&args, terminal),
             Verb::Detach(args) => attach::detach(&args, terminal),
+            Verb::Page(args) => page::run(&args, terminal),
             Verb::Online(args) => export::online(&args, terminal),
             Verb::Offline(args) => export::offline(&args, terminal),
             Verb::Shelf(args) => export::shelf(&args, terminal),

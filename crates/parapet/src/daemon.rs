@@ -50,6 +50,7 @@ mod listen;
 mod log;
 mod network;
 mod orders;
+mod parts;
 mod served;
 mod view;
 mod watch;
@@ -581,7 +582,7 @@ fn nbd_server(
 /// Creates the export of an array, or of its front on this thread.
 fn export(card: &Card, disk: Rc<dyn Disk>, pool: Pool) -> Export {
     let export = Export::new(&card.name, disk, pool).described(&card.description);
-    let export = export.beside(&card.writers);
+    let export = export.beside(&card.writers).counted(&card.clients);
     if card.read_only { export.read_only() } else { export }
 }
 

@@ -7,6 +7,8 @@
 use std::cell::Cell;
 use std::future::Future;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use io::signal::Wait;
 use io::{Disk, Limits, Pool, Signal};
@@ -24,6 +26,19 @@ pub struct Export {
     read_only: bool,
     bytewise: bool,
     users: Users,
+    clients: Clients,
+}
+
+/// Number of connections in transmission on the exports of a disk. Clones share it, on whichever
+/// threads.
+#[derive(Clone, Default)]
+pub struct Clients(Arc<AtomicUsize>);
+
+impl Clients {
+    /// Connections now.
+    pub fn count(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Connections that are in transmission on an export.
@@ -84,8 +99,8 @@ impl Export {
         let disk = Bytewise::new(disk, pool);
         let (name, description) = (name.into(), String::new());
         assert!(name.len() <= MAX_STRING_BYTES, "a name that no client can ask for");
-        let users = Users::default();
-        Export { name, description, disk, read_only: false, bytewise: false, users }
+        let (users, clients) = (Users::default(), Clients::default());
+        Export { name, description, disk, read_only: false, bytewise: false, users, clients }
     }
 
     /// The same export with a sentence for people.
@@ -99,6 +114,13 @@ impl Export {
     #[must_use]
     pub fn beside(mut self, writers: &Writers) -> Export {
         self.disk = self.disk.beside(writers);
+        self
+    }
+
+    /// The same export, whose connections are counted here, with those of other exports.
+    #[must_use]
+    pub fn counted(mut self, clients: &Clients) -> Export {
+        self.clients = clients.clone();
         self
     }
 
@@ -127,6 +149,11 @@ impl Export {
         &self.description
     }
 
+    /// Connections in transmission on it, and on the exports that share its count.
+    pub fn clients(&self) -> usize {
+        self.clients.count()
+    }
+
     /// Ends its connections: requests in flight are finished and answered, new ones are not
     /// accepted. The future completes when the last connection has ended.
     pub fn retire(self: Rc<Self>) -> impl Future<Output = ()> + 'static {
@@ -152,6 +179,7 @@ impl Export {
     /// Registers one more connection, until the returned guard is dropped.
     pub(super) fn enter(self: &Rc<Self>) -> User {
         self.users.count.set(self.users.count.get() + 1);
+        self.clients.0.fetch_add(1, Ordering::Relaxed);
         User(Rc::clone(self))
     }
 
@@ -200,6 +228,7 @@ impl Drop for User {
     fn drop(&mut self) {
         let users = &self.0.users;
         users.count.set(users.count.get() - 1);
+        self.0.clients.0.fetch_sub(1, Ordering::Relaxed);
         users.left.raise();
     }
 }

@@ -518,27 +518,6 @@ impl Report for Assembled {
     }
 }
 
-impl Report for Serving {
-    const SCHEMA: &'static str = "parapet/serve/1";
-
-    fn text(&self, page: &mut Page) {
-        for array in &self.arrays {
-            let size = page.size(array.capacity_bytes);
-            let line = format!("{}: {}, {size}, {}", array.name, array.level, array.state.word());
-            page.field_in(array.state.style(), "serving", line);
-        }
-        for address in &self.nbd {
-            page.field("nbd", format!("{address}{}", if self.tls { " (TLS)" } else { "" }));
-        }
-        for address in &self.aoe {
-            page.field("aoe", address.trim_start_matches("aoe:"));
-        }
-        for address in &self.control {
-            page.field("control", address);
-        }
-    }
-}
-
 impl Report for Health {
     const SCHEMA: &'static str = "parapet/health/1";
 

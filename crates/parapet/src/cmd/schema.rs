@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::api::{
     Array, Assembled, Changed, Demonstration, Discovery, ErrorView, Examined, Health, History,
-    KeptList, List, Order, Plan, Recovered, Report, Serving, Text, Waited, When,
+    KeptList, List, Order, PageView, Plan, Recovered, Report, Serving, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -51,6 +51,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(History::SCHEMA, schema_for!(History));
     put(KeptList::SCHEMA, schema_for!(KeptList));
     put(List::SCHEMA, schema_for!(List));
+    put(PageView::SCHEMA, schema_for!(PageView));
     put(Plan::SCHEMA, schema_for!(Plan));
     put(Recovered::SCHEMA, schema_for!(Recovered));
     put(Serving::SCHEMA, schema_for!(Serving));

@@ -7,8 +7,10 @@ use clap::ValueEnum;
 use net::nbd::limits::MAX_PAYLOAD;
 use net::nbd::wire::MAX_STRING_BYTES;
 use os::{Address, Signals, Spawner, Stdio};
+use panel::{Listen, Running};
 
 use crate::api::Serving;
+use crate::cmd::page;
 use crate::daemon::{AoeExport, AoePolicy, Daemon};
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
@@ -77,6 +79,10 @@ pub(crate) struct Outlets {
     stdio: bool,
     #[command(flatten)]
     control: Control,
+    /// Show the arrays on a web page, with metrics for Prometheus: loopback address and port, such
+    /// as 127.0.0.1:7580, or unix:PATH (mode 0600)
+    #[arg(long, value_name = "ADDRESS")]
+    page: Option<Listen>,
     #[command(flatten)]
     tls: TlsFlags,
 }
@@ -176,15 +182,19 @@ impl Outlets {
         executor.block_on(async {
             let opened = match take_in(&daemon).await {
                 Ok(()) => self.open(&daemon, &on).await,
-                failure => failure,
+                Err(failure) => Err(failure),
             };
-            if let Err(failure) = opened {
-                // Stop the started arrays in order, then report the failure.
-                let _ = daemon.close().await;
-                return Err(failure);
-            }
+            let page = match opened.and_then(|()| self.open_page(&daemon)) {
+                Ok(page) => page,
+                Err(failure) => {
+                    // Stop the started arrays in order, then report the failure.
+                    let _ = daemon.close().await;
+                    return Err(failure);
+                }
+            };
             self.warn(&daemon);
-            let serving = serving(&daemon);
+            let address = page.as_ref().map(|(_, address)| address.clone());
+            let serving = Serving { page: address, ..serving(&daemon) };
             if self.stdio {
                 let stdio = Stdio::take(&on).map_err(|error| {
                     let message = format!("standard input and output: {error}");
@@ -219,6 +229,12 @@ impl Outlets {
             seen.push(address);
         }
         Ok(())
+    }
+
+    /// Starts the web page, if there is to be one.
+    fn open_page(&self, daemon: &Daemon) -> Result<Option<(Running, String)>> {
+        let control = daemon.control_addresses();
+        self.page.as_ref().map(|listen| page::of_server(listen, &control)).transpose()
     }
 
     /// Warns of addresses that admit too many clients, or none.
@@ -305,6 +321,7 @@ pub(crate) fn serving(daemon: &Daemon) -> Serving {
         aoe: daemon.aoe_addresses(),
         control: words(daemon.control_addresses()),
         tls: daemon.is_secure(),
+        page: None,
     }
 }
 

@@ -21,7 +21,7 @@ use std::thread::JoinHandle;
 use ::io::{Completions, Mailbox, Ticket};
 use array::{Blueprint, Introduction, Message};
 use net::bytewise::Writers;
-use net::nbd::Memory;
+use net::nbd::{Clients, Memory};
 use os::mailbox::{ThreadMailbox, connected};
 use os::{FileDisk, SharedFile, Spawner};
 
@@ -83,6 +83,8 @@ pub(super) struct Card {
     pub(super) is_default: bool,
     /// Orders the writes of clients on all threads.
     pub(super) writers: Writers,
+    /// Counts the clients on all threads.
+    pub(super) clients: Clients,
 }
 
 struct Worker {

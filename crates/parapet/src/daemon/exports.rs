@@ -45,6 +45,13 @@ impl Shown {
         found.map(|(_, export)| export.name().to_owned())
     }
 
+    /// Counts the connections that use the export of this array, on all threads.
+    pub(super) fn clients_of(&self, served: &Served) -> usize {
+        let exports = self.exports.borrow();
+        let found = exports.iter().find(|(uuid, _)| uuid == served.uuid());
+        found.map_or(0, |(_, export)| export.clients())
+    }
+
     /// Returns true if an export has this name.
     pub(super) fn has(&self, name: &str) -> bool {
         self.exports.borrow().iter().any(|(_, export)| export.name() == name)

@@ -150,8 +150,8 @@ impl Served {
     pub(super) fn card(&self, name: &str, read_only: bool, is_default: bool) -> Card {
         let level = self.array.geometry().layout().level();
         let description = format!("{level} of {} members", self.array.geometry().slots());
-        let (name, writers) = (name.into(), self.writers.clone());
-        Card { name, description, read_only, is_default, writers }
+        let (name, writers, clients) = (name.into(), self.writers.clone(), Default::default());
+        Card { name, description, read_only, is_default, writers, clients }
     }
 
     /// Returns a member by its number.

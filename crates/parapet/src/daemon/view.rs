@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use layout::Mode;
 use os::Address;
 
+use super::parts::coarse;
 use super::watch::DELETED;
 use super::{Daemon, Known, Served};
 use crate::api::{
@@ -72,6 +73,7 @@ impl Daemon {
             cached_bytes: status.cached_bytes,
             threads: self.crew.threads(),
             exports: self.exports.name_of(served).map(|name| self.uris(&name)).unwrap_or_default(),
+            clients: self.exports.clients_of(served),
             aoe: self.aoe_view(served),
             attached: self.attached_view(served),
             problems: Vec::new(),
@@ -458,6 +460,7 @@ impl Served {
         Integrity {
             dirty: !status.clean,
             unsynced_bytes: status.unsynced_bytes,
+            unsynced_ranges: coarse(&self.array.unsynced(), status.capacity_bytes),
             verifying: status.verifying,
             bad_bytes: status.bad_bytes,
             consistency: Some(status.consistency.into()).filter(|_| redundancy > 0),
@@ -480,6 +483,10 @@ impl Served {
             },
             member: slot.member.as_ref().map(|member| self.member(member)),
             replacement: slot.replacement.as_ref().map(|member| self.member(member)),
+            filled_bytes: match slot.state {
+                EngineState::Rebuilding { below } | EngineState::Replacing { below } => Some(below),
+                EngineState::InSync | EngineState::Missing => None,
+            },
         }
     }
 
