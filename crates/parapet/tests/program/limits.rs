@@ -2,6 +2,8 @@
 //! a usage error before it touches a disk.
 
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::path::Path;
 
 use layout::private::log::Form;
@@ -11,6 +13,7 @@ use net::aoe::wire::query as aoe_query;
 use net::nbd::limits as nbd;
 use net::nbd::wire::MAX_STRING_BYTES;
 
+use crate::panel::with_page;
 use crate::world::World;
 
 /// Maximum number of threads of a server, as in the program's help.
@@ -67,6 +70,7 @@ const LIMITS: &[(&str, Option<u64>)] = &[
     ("`net::aoe::wire::query::MAX_CONFIG_BYTES`", Some(aoe_query::MAX_CONFIG_BYTES as u64)),
     ("`net::aoe::target::access::MAX_MACS`", Some(aoe_access::MAX_MACS as u64)),
     ("`net::aoe::target::access::MAX_KEYS`", Some(aoe_access::MAX_KEYS as u64)),
+    ("`panel::MOST_CONNECTIONS`", Some(::panel::MOST_CONNECTIONS as u64)),
 ];
 
 /// Public limits invisible to users: they bound one buffer, one unit of md's log, or one verdict
@@ -249,4 +253,34 @@ fn export_names() {
     }
     let ran = ran(MAX_STRING_BYTES + 1);
     assert!(ran.code == 2 && ran.err.contains("at most 4096"), "{}", ran.err);
+}
+
+#[test]
+fn page_connections() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let (server, page) = with_page(&world, &members, &[]);
+    // Each stays open after its answer.
+    let open = || {
+        let mut stream = TcpStream::connect(&page).unwrap();
+        write!(stream, "GET /icon.svg HTTP/1.1\r\nHost: {page}\r\n\r\n").unwrap();
+        stream
+    };
+    let answered = |stream: &mut TcpStream| {
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).unwrap();
+        assert_eq!(&first, b"HTTP/1.1 200");
+    };
+    let mut streams: Vec<TcpStream> = (0..::panel::MOST_CONNECTIONS).map(|_| open()).collect();
+    streams.iter_mut().for_each(answered);
+    let mut waits = open();
+    waits.set_nonblocking(true).unwrap();
+    // The control API is not disturbed, and the further connection has no answer meanwhile.
+    assert_eq!(world.order(&["status", "tank"])["state"], "healthy");
+    let kind = waits.read(&mut [0; 12]).unwrap_err().kind();
+    assert_eq!(kind, std::io::ErrorKind::WouldBlock);
+    waits.set_nonblocking(false).unwrap();
+    drop(streams.pop());
+    answered(&mut waits);
+    assert_eq!(server.terminate(), 0);
 }

@@ -1,12 +1,13 @@
 //! Tests of the real program with real files and real NBD clients.
 //!
-//! Needs libnbd-bin, nbdkit, qemu-utils, fio, mdadm and openssl (`cargo xtask tools`
-//! installs them); a test whose tool is missing fails and names the package.
+//! Needs libnbd-bin, nbdkit, qemu-utils, fio, mdadm, openssl, prometheus and chromium
+//! (`cargo xtask tools` installs them); a test whose tool is missing fails and names the package.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
 mod aoe;
 mod attach;
+mod browser;
 mod checksums;
 mod clients;
 mod control;
@@ -27,6 +28,7 @@ mod messages;
 mod mixed;
 mod nested;
 mod network_faults;
+mod panel;
 mod peers;
 mod policy;
 mod quickstart;
@@ -38,6 +40,7 @@ mod serving;
 mod storage_faults;
 mod threads;
 mod tls;
+mod webdriver;
 mod wires;
 mod words;
 mod world;
