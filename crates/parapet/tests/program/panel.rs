@@ -100,6 +100,36 @@ fn connections_to_an_export_are_counted_on_all_threads() {
 }
 
 #[test]
+fn the_map_shows_what_is_out_of_sync_and_what_is_not_rebuilt() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let server = world.serve_members(&members);
+    world.pattern("data", 8 << 20);
+    world.nbdcopy("data", &world.uri());
+    server.kill();
+    // Slow enough to be seen at work.
+    let (server, page) = with_page(&world, &members, &["--speed-max", "64K"]);
+    let status = world.order(&["status", "tank"]);
+    let ranges = status["unsynced_ranges"].as_array().unwrap();
+    let bytes: u64 = ranges.iter().map(|range| range["bytes"].as_u64().unwrap()).sum();
+    assert!(bytes > 0 && bytes >= status["unsynced_bytes"].as_u64().unwrap(), "{status}");
+    assert!(get(&page, "/").contains(" out of sync "));
+    world.order(&["speed", "tank", "--speed-max", "off"]);
+    world.wait_until_idle();
+    world.order(&["fail", "tank", "1"]);
+    world.order(&["remove", "tank", "m1"]);
+    world.file("new", 16 << 20);
+    world.order(&["speed", "tank", "--speed-max", "64K"]);
+    world.order(&["add", "tank", "new"]);
+    until(|| world.order(&["status", "tank"])["slots"][1]["state"] == "rebuilding");
+    let status = world.order(&["status", "tank"]);
+    let filled = status["slots"][1]["filled_bytes"].as_u64().unwrap();
+    assert!(filled < status["capacity_bytes"].as_u64().unwrap(), "{status}");
+    assert!(get(&page, "/").contains("to be rebuilt"));
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
 fn the_page_is_read_only_and_only_for_this_machine() {
     let world = World::new();
     let members = world.create("1", 2, &[]);
