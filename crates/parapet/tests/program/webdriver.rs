@@ -1,6 +1,6 @@
 //! A real browser, driven over WebDriver: JSON over HTTP to Debian's `chromedriver`.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Result, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 
@@ -53,19 +53,23 @@ impl Browser {
     }
 
     fn send(&self, method: &str, path: &str, body: &Value) -> Value {
-        let mut stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        let body = body.to_string();
+        let (status, body) = self.exchange(method, path, &body.to_string()).unwrap();
+        let mut answer: Value = serde_json::from_slice(&body).unwrap();
+        assert!(status.contains(" 200 "), "{path}: {answer}");
+        answer["value"].take()
+    }
+
+    /// Sends a request to the driver; returns status line and body of the answer.
+    fn exchange(&self, method: &str, path: &str, body: &str) -> Result<(String, Vec<u8>)> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.port))?;
         let head = format!(
             "{method} {path} HTTP/1.1\r\nHost: localhost:{}\r\nConnection: close\r\n\
              Content-Type: application/json\r\nContent-Length: {}\r\n\r\n",
             self.port,
             body.len()
         );
-        stream.write_all((head + &body).as_bytes()).unwrap();
-        let (status, body) = answer_of(BufReader::new(stream));
-        let mut answer: Value = serde_json::from_slice(&body).unwrap();
-        assert!(status.contains(" 200 "), "{path}: {answer}");
-        answer["value"].take()
+        stream.write_all((head + body).as_bytes())?;
+        answer_of(BufReader::new(stream))
     }
 
     /// Opens a page.
@@ -118,28 +122,27 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        if !self.session.is_empty() && !std::thread::panicking() {
-            self.send("DELETE", &format!("/session/{}", self.session), &json!({}));
-        }
+        // Without this the browser outlives its driver.
+        let _ = self.exchange("DELETE", &format!("/session/{}", self.session), "{}");
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
 }
 
 /// Reads status line and body. The driver keeps the connection open after its answer.
-fn answer_of(mut stream: impl BufRead) -> (String, Vec<u8>) {
+fn answer_of(mut stream: impl BufRead) -> Result<(String, Vec<u8>)> {
     let (mut status, mut length) = (String::new(), None);
-    stream.read_line(&mut status).unwrap();
+    stream.read_line(&mut status)?;
     let heads = stream.by_ref().lines().map_while(Result::ok).take_while(|line| !line.is_empty());
     for line in heads {
-        let (name, value) = line.split_once(':').expect(&line);
+        let (name, value) = line.split_once(':').unwrap_or_default();
         if name.eq_ignore_ascii_case("content-length") {
             length = value.trim().parse().ok();
         }
     }
-    let mut body = vec![0; length.expect("the driver sends Content-Length")];
-    stream.read_exact(&mut body).unwrap();
-    (status, body)
+    let mut body = vec![0; length.unwrap_or(0)];
+    stream.read_exact(&mut body)?;
+    Ok((status, body))
 }
 
 fn from_base64(text: &str) -> Vec<u8> {
