@@ -48,6 +48,12 @@ pub(crate) fn control_of(name: &str) -> PathBuf {
     runtime().join(format!("{name}.sock"))
 }
 
+/// Returns true if commands take this path for a control socket.
+pub(crate) fn is_control(path: &Path) -> bool {
+    let folder = absolute(path).parent().map(Path::to_owned);
+    folder == Some(absolute(&runtime())) && path.extension().is_some_and(|end| end == "sock")
+}
+
 /// Returns the folder of undo copies: `$PARAPET_STATE`, `/var/lib/parapet` for root,
 /// `$XDG_STATE_HOME/parapet` or `~/.local/state/parapet` for others.
 pub(crate) fn state() -> PathBuf {

@@ -68,6 +68,10 @@ fn start(listen: &Listen, servers: Servers) -> Result<(Running, String)> {
     };
     if let Listen::Unix(path) = listen {
         places::check_socket(path)?;
+        if places::is_control(path) {
+            let message = format!("{listen}: *.sock in this folder are control sockets");
+            return Err(Failure::new(Id::Usage, message, "leave out .sock"));
+        }
     }
     let bound = listen.bind().map_err(failed)?;
     let address = bound.address();

@@ -165,6 +165,8 @@ fn a_page_of_its_own_shows_all_servers_and_those_that_do_not_answer() {
         exchange(stream, &format!("GET {path}"), "any.name").1
     };
     assert!(ask("/").contains("tank: healthy"));
+    // Commands would ask the page as if it were a server.
+    world.refused(&["page", "--listen", "unix:run/page.sock"], 2, "PPT-2001");
     server.kill();
     let control = world.path("run/tank.sock").display().to_string();
     let down = format!("parapet_server_up{{control=\"{control}\"}} 0");
