@@ -280,6 +280,10 @@ ways! {
     RemoteNotReplayed: "27" by "remote",
     /// A durable write is not kept where older writes lie under it.
     RemoteReplayUndoes: "ours" by "remote",
+    /// A write does not wait for an older one to its bytes that may still land.
+    RemoteQuarantineIgnored: "ours" by "remote",
+    /// A connection that breaks again and again is not left alone.
+    RemoteFlapsUndamped: "ours" by "remote",
 
     // ---- reads, discards, deadlines
     /// A read of a missing member returns the buffer's old content.

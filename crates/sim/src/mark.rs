@@ -334,6 +334,12 @@ remote_marks! {
     REMOTE_READDED = "F16: a remote member is re-added";
     /// A request is carried out late.
     REMOTE_ZOMBIE = "F16: a write is carried out late";
+    /// The quarantine of its bytes has ended.
+    REMOTE_AFTER_ZOMBIE = "F16: a write follows a late one to the same bytes";
+    /// It was away for a short time.
+    REMOTE_RESUMED = "F16: a connection is back in time";
+    /// It broke too often.
+    REMOTE_LEFT_ALONE = "F16: a connection that flaps is left alone";
 }
 
 /// Every mark that an ensemble of runs with network members must reach.

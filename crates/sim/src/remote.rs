@@ -9,8 +9,8 @@
 //! back; they carry out requests of connections that have ended. At most one member is in trouble
 //! at a time, and the array must be whole again before the next one.
 //!
-//! Promises checked: answered writes read back; the array heals; at the end a scrub finds that the
-//! redundancy agrees with the data.
+//! Promises checked: answered writes read back; the array heals; a connection that flaps is left
+//! alone for a while; at the end a scrub finds that the redundancy agrees with the data.
 
 mod command;
 mod server;
@@ -26,7 +26,7 @@ use io::{Clock, Disk, Limits, Op, Signal};
 use layout::{Layout, Level};
 use metadata::assemble::{Candidate, Options as AssembleOptions, assemble};
 use metadata::create::{NewArray, create};
-use net::remote::{FLAPS, HOLD, QUARANTINE, Remote, RemoteOptions, State};
+use net::remote::{COOL_DOWN, FLAPS, HOLD, QUARANTINE, Remote, RemoteOptions, State};
 
 pub use self::command::command;
 use self::server::{Connector, Server};
@@ -44,6 +44,10 @@ const CLIENT_SECTORS: u64 = 24;
 const CLIENTS: u64 = 8;
 /// Virtual time in which an array must be whole again.
 const HEAL: Duration = Duration::from_secs(600);
+/// Virtual time for which the way to a server is jammed before it is cut off.
+const JAM_MICROS: u64 = 100_000;
+/// The longest pause of a client between two requests, in virtual time.
+const PAUSE_MICROS: u64 = 30_000;
 /// Virtual time between two looks of the host, and of whoever waits for the array.
 const LOOK_MICROS: u64 = 200_000;
 
@@ -87,6 +91,8 @@ struct Run {
     over: Cell<bool>,
     /// Clients start no requests.
     quiet: Cell<bool>,
+    /// Clients start few requests: nothing happens for long.
+    slow: Cell<bool>,
     living: Cell<u64>,
     ended: Signal,
 }
@@ -139,6 +145,7 @@ async fn live(world: World) -> Option<String> {
         failure: RefCell::default(),
         over: Cell::new(false),
         quiet: Cell::new(false),
+        slow: Cell::new(false),
         living: Cell::new(CLIENTS),
         ended: Signal::new(),
     });
@@ -233,7 +240,8 @@ impl Run {
         };
         let id = status.slots.iter().find_map(in_slot);
         let (state, losses) = (member.remote.state(), member.remote.losses());
-        if member.state.replace(state) != state {
+        let before = member.state.replace(state);
+        if before != state {
             self.world.note(|| format!("{}: {state:?}, losses {losses}", member.name));
         }
         let is_needed = status.redundancy_left == 0 && id.is_some();
@@ -241,6 +249,8 @@ impl Run {
         if member.losses.replace(losses) != losses {
             member.is_lost.set(true);
             self.world.trace.mark(mark::REMOTE_MISSING);
+        } else if before == State::Reconnecting && state == State::Up {
+            self.world.trace.mark(mark::REMOTE_RESUMED);
         }
         let is_away = matches!(state, State::Missing | State::Returned);
         if let (Some(id), true) = (id, is_away) {
@@ -287,7 +297,10 @@ impl Run {
             }
             match what {
                 What::Cut => {
+                    member.server.set_jammed(rng.percent(50));
+                    self.world.pause(JAM_MICROS).await;
                     member.server.cut(true);
+                    member.server.set_jammed(false);
                     self.world.pause(span).await;
                     self.world.trace.mark(mark::REMOTE_CUT);
                 }
@@ -308,6 +321,9 @@ impl Run {
                         self.world.pause(rng.skewed(400_000)).await;
                     }
                     self.world.trace.mark(mark::REMOTE_FLAPS);
+                    if member.remote.state() == State::Missing {
+                        self.is_left_alone(member).await;
+                    }
                 }
             }
             member.server.come_back();
@@ -317,6 +333,20 @@ impl Run {
             }
         }
         self.is_whole_in_time().await;
+    }
+
+    /// A connection that was given up because it breaks too often is not made again at once.
+    async fn is_left_alone(&self, member: &Member) {
+        let (most, step) = (COOL_DOWN - Duration::from_secs(5), Duration::from_secs(1));
+        self.slow.set(true);
+        for _ in 0..most.as_secs() {
+            self.world.pause(step.as_micros() as u64).await;
+            if member.remote.state() != State::Missing {
+                return self.fail(format!("{} flaps, and was not left alone", member.name));
+            }
+        }
+        self.slow.set(false);
+        self.world.trace.mark(mark::REMOTE_LEFT_ALONE);
     }
 
     async fn is_whole_in_time(&self) -> bool {
@@ -347,7 +377,8 @@ impl Run {
         let mut values = vec![Value::ZERO; CLIENT_SECTORS as usize];
         let mut writes = 0;
         while !self.over.get() {
-            self.world.pause(rng.skewed(30_000)).await;
+            let pause = if self.slow.get() { 100 * PAUSE_MICROS } else { PAUSE_MICROS };
+            self.world.pause(rng.skewed(pause)).await;
             if self.quiet.get() {
                 continue;
             }

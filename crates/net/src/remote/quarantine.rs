@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use io::Time;
+use io::broken::{Broken, broken};
 
 /// See the module.
 #[derive(Default)]
@@ -24,6 +25,9 @@ impl Quarantine {
 
     /// When `operation` may write to these bytes; none if it may now.
     pub(super) fn blocks(&self, operation: u64, range: &Range<u64>, now: Time) -> Option<Time> {
+        if broken(Broken::RemoteQuarantineIgnored) {
+            return None;
+        }
         let overlaps = |it: &&Suspect| it.range.start < range.end && range.start < it.range.end;
         let suspects = self.0.iter().filter(|it| it.operation != operation && it.until > now);
         suspects.filter(overlaps).map(|it| it.until).max()

@@ -120,7 +120,7 @@ fn note_break(shared: &Shared, breaks: &mut VecDeque<Time>) {
 /// Connects again. Gives up holding operations when the time is over, never connecting.
 async fn reconnect(shared: &Shared, flaps: bool) -> Option<Connection> {
     let broken_at = shared.clock.now();
-    if flaps {
+    if flaps && !broken(Broken::RemoteFlapsUndamped) {
         sleep(shared, broken_at + COOL_DOWN).await;
     }
     let mut pause = FIRST_PAUSE;

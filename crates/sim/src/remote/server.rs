@@ -1,6 +1,7 @@
 //! The server of one member: connections, a network before it, and a disk that it shares with none.
 
 use std::cell::{Cell, RefCell};
+use std::ops::Range;
 use std::rc::Rc;
 
 use io::{Completion, Completions, Disk, Done, Limits, Op, Signal, Work};
@@ -26,10 +27,14 @@ pub(super) struct Server {
     rng: RefCell<Rng>,
     is_up: Cell<bool>,
     stalled: Cell<bool>,
+    /// Every write waits long on its way.
+    jammed: Cell<bool>,
     changed: Signal,
     /// Counts crashes: requests of an earlier life are lost.
     life: Cell<u64>,
     sessions: RefCell<Vec<Rc<Session>>>,
+    /// The bytes of writes that were carried out after their connection had ended.
+    late: RefCell<Vec<Range<u64>>>,
 }
 
 /// One connection.
@@ -49,9 +54,11 @@ impl Server {
             rng: RefCell::new(world.rng("server", number)),
             is_up: Cell::new(true),
             stalled: Cell::new(false),
+            jammed: Cell::new(false),
             changed: Signal::new(),
             life: Cell::new(0),
             sessions: RefCell::default(),
+            late: RefCell::default(),
         })
     }
 
@@ -63,6 +70,11 @@ impl Server {
             session.ended.set(true);
             session.end.raise();
         }
+    }
+
+    /// Every write waits long on its way: a cut then leaves many that are carried out late.
+    pub(super) fn set_jammed(&self, jammed: bool) {
+        self.jammed.set(jammed);
     }
 
     /// Loses the power, and what was not flushed.
@@ -79,6 +91,21 @@ impl Server {
         self.changed.raise();
     }
 
+    /// Notes a write that is carried out now: late, or after a late one to its bytes.
+    fn note_write(&self, bytes: Range<u64>, is_late: bool) {
+        let mut late = self.late.borrow_mut();
+        if is_late {
+            late.push(bytes);
+            self.world.trace.mark(mark::REMOTE_ZOMBIE);
+            return;
+        }
+        let before = late.len();
+        late.retain(|it| it.end <= bytes.start || bytes.end <= it.start);
+        if late.len() < before {
+            self.world.trace.mark(mark::REMOTE_AFTER_ZOMBIE);
+        }
+    }
+
     pub(super) fn come_back(&self) {
         self.is_up.set(true);
         self.changed.raise();
@@ -91,7 +118,8 @@ impl Disk for Session {
         let (server, answers, life) = (Rc::clone(&self.server), self.answers.clone(), self.life);
         let delay = {
             let mut rng = server.rng.borrow_mut();
-            let is_late = rng.percent(2) && matches!(op.work, Work::Write(_));
+            let is_late =
+                (server.jammed.get() || rng.percent(2)) && matches!(op.work, Work::Write(_));
             rng.skewed(if is_late { LATE_MICROS } else { DELAY_MICROS })
         };
         let (ended, session_ended) = (self.ended.get(), Rc::clone(&self.ended));
@@ -101,14 +129,21 @@ impl Disk for Session {
             while server.stalled.get() {
                 server.changed.wait().await;
             }
-            if session_ended.get() {
+            let is_late = session_ended.get();
+            if is_late {
                 // It waits in the queue of a connection that has ended.
-                let more = server.rng.borrow_mut().skewed(ZOMBIE_MICROS);
+                let more = {
+                    let mut rng = server.rng.borrow_mut();
+                    let soon = rng.percent(50);
+                    if soon { rng.skewed(ZOMBIE_MICROS) } else { rng.within(0, ZOMBIE_MICROS) }
+                };
                 world.pause(more).await;
-                world.trace.mark(mark::REMOTE_ZOMBIE);
             }
             if ended || life != server.life.get() {
                 return;
+            }
+            if matches!(op.work, Work::Write(_)) {
+                server.note_write(op.offset..op.offset + op.work.len(), is_late);
             }
             let done = server.disk.submit(op).await;
             if life == server.life.get() {
