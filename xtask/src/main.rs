@@ -11,6 +11,7 @@ mod fuzz;
 mod interop;
 mod mutants;
 mod nightly;
+mod package;
 mod shell;
 mod steps;
 mod test;
@@ -70,6 +71,11 @@ const VERBS: &[Verb] = &[
         name: "deny",
         what: "check licences, bans, sources and advisories of dependencies; or CHECK…",
         run: deny::run,
+    },
+    Verb {
+        name: "package",
+        what: "make a Debian package and a static archive; --check tries the package",
+        run: package::run,
     },
 ];
 

@@ -51,6 +51,7 @@ mod log;
 mod network;
 mod orders;
 mod parts;
+mod problems;
 mod served;
 mod view;
 mod watch;
@@ -486,6 +487,7 @@ impl Daemon {
     /// # Errors
     /// If an array's members could not be marked clean, or a third signal came.
     pub(crate) async fn run(&self, signals: &Signals) -> Result<()> {
+        notify::feed_watchdog(&self.spawner);
         if let Some(signal) = self.unless_ending(signals.next()).await {
             tracing::info!(?signal, "asked to stop");
         }
@@ -545,13 +547,9 @@ impl Daemon {
         result
     }
 
-    /// Counts the NBD clients on all threads.
-    fn connections(&self) -> usize {
-        self.server.connections() + self.crew.connections()
-    }
-
     fn what_is_left(&self) -> String {
-        let clients = self.connections();
+        // On all threads.
+        let clients = self.server.connections() + self.crew.connections();
         let arrays = self.arrays.borrow();
         let requests: usize =
             arrays.iter().map(|served| served.array.status().requests_in_flight).sum();

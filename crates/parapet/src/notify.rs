@@ -5,6 +5,10 @@
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use io::Clock;
+use os::Spawner;
 
 /// Reports that the service is ready, and its addresses.
 pub(crate) fn ready(what: &str) {
@@ -14,6 +18,28 @@ pub(crate) fn ready(what: &str) {
 /// Reports that the service is stopping.
 pub(crate) fn stopping() {
     send("STOPPING=1\n");
+}
+
+/// Feeds systemd's watchdog, if there is one, from the loop that serves the arrays: systemd
+/// restarts a server whose loop stands still.
+pub(crate) fn feed_watchdog(on: &Spawner) {
+    let Some(interval) = watchdog_interval() else { return };
+    let clock = on.clock();
+    on.spawn_local(async move {
+        loop {
+            send("WATCHDOG=1\n");
+            clock.sleep_until(clock.now() + interval).await;
+        }
+    });
+}
+
+/// Half of the time that systemd's watchdog allows this process.
+fn watchdog_interval() -> Option<Duration> {
+    let variable = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let is_other = |pid| pid != u64::from(std::process::id());
+    let of_other = variable("WATCHDOG_PID").is_some_and(is_other);
+    let micros = variable("WATCHDOG_USEC").filter(|&micros| micros > 0 && !of_other)?;
+    Some(Duration::from_micros(micros / 2))
 }
 
 fn send(state: &str) {

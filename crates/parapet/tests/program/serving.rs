@@ -134,6 +134,30 @@ fn systemd_hands_over_sockets_and_is_told_when_all_is_ready() {
 }
 
 #[test]
+fn systemds_watchdog_hears_of_the_server_while_its_loop_turns() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let notified = UnixDatagram::bind(world.path("notify")).unwrap();
+    let names: Vec<&str> = members.iter().map(String::as_str).collect();
+    let mut command = world.command(&[&["serve", "tank"], &names[..], &["--json"]].concat());
+    command.env("NOTIFY_SOCKET", world.path("notify"));
+    command.env("WATCHDOG_USEC", "20000").stdout(std::process::Stdio::null());
+    let mut child = command.spawn().unwrap();
+    let mut message = [0; 256];
+    let mut next = || {
+        let count = notified.recv(&mut message).unwrap();
+        String::from_utf8_lossy(&message[..count]).into_owned()
+    };
+    assert!(next().starts_with("READY=1\n"));
+    for _ in 0..3 {
+        assert_eq!(next(), "WATCHDOG=1\n");
+    }
+    world.json(&["stop", "tank"]);
+    while next() != "STOPPING=1\n" {}
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
+
+#[test]
 fn read_only_serves_and_leaves_every_byte_of_every_member_as_it_is() {
     let world = World::new();
     let members = world.create("5", 3, &[]);
