@@ -38,6 +38,7 @@ use crate::failure::{Failure, Id, Result};
 use crate::notify;
 use crate::tls::Identity;
 
+mod alerts;
 mod aoe;
 mod attach;
 mod control;
@@ -86,6 +87,7 @@ pub(crate) struct Daemon {
     exports: Rc<Shown>,
     aoe: aoe::Aoe,
     attachments: attach::Attachments,
+    alerts: Rc<alerts::Alerts>,
     server: Server,
     crew: Crew,
     secure: bool,
@@ -168,6 +170,7 @@ impl Daemon {
             exports,
             aoe: aoe::Aoe::default(),
             attachments: attach::Attachments::default(),
+            alerts: Rc::default(),
             server,
             crew,
             secure,
@@ -241,6 +244,7 @@ impl Daemon {
     /// Adds an array: runs it and processes its events.
     pub(crate) fn take_in(self: &Rc<Self>, served: Served) -> Rc<Served> {
         let served = Rc::new(served);
+        served.history.tell(served.name(), served.uuid(), &self.alerts);
         self.arrays.borrow_mut().push(Rc::clone(&served));
         let run = served.array.run();
         self.spawner.spawn_local(run);
@@ -524,9 +528,7 @@ impl Daemon {
         };
         self.with_patience(farewells).await;
         self.stop_aoe();
-        for served in self.arrays() {
-            self.end_attachment(&served).await;
-        }
+        self.end_attachments().await;
         let mut result = Ok(());
         // Inner arrays started first and stop last.
         for served in self.arrays().iter().rev() {
@@ -543,6 +545,7 @@ impl Daemon {
             }
         };
         first(silence, deadline).await;
+        self.alerts.close();
         self.crew.stop_workers();
         result
     }

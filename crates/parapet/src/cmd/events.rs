@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::api::Order;
 use crate::client;
 use crate::failure::{Exit, Result};
 use crate::flags::Control;
@@ -21,12 +22,19 @@ pub(crate) struct Args {
     /// Show new events as they come, until interrupted
     #[arg(long, short)]
     follow: bool,
+    /// Make an event, to try who is told (serve --notify)
+    #[arg(long, conflicts_with = "follow")]
+    test: bool,
     #[command(flatten)]
     control: Control,
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let (client, array) = client::find(args.control.path(), args.name.as_deref())?;
+    if args.test {
+        terminal.report(&client.order(&array.uuid, "notify-test", &Order::default())?);
+        return Ok(Exit::Done);
+    }
     let mut seen = 0;
     loop {
         let history = client.events(&array.uuid, seen)?;

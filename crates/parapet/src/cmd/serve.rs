@@ -77,6 +77,10 @@ pub(crate) struct Outlets {
     /// Serve one NBD client over standard input and output, then exit
     #[arg(long)]
     stdio: bool,
+    /// Program to run for each event of an array: PROGRAM EVENT ARRAY [MEMBER], as mdadm --monitor
+    /// does; or a folder of programs
+    #[arg(long, value_name = "PROGRAM")]
+    notify: Option<PathBuf>,
     #[command(flatten)]
     control: Control,
     /// Show the arrays on a web page, with metrics for Prometheus: loopback address and port, such
@@ -179,6 +183,7 @@ impl Outlets {
         // Report configuration errors before opening anything.
         let tls = self.tls.identity()?;
         let daemon = Daemon::with_memory(&on, tls, threads, self.nbd_memory.0)?;
+        self.notify.iter().try_for_each(|path| daemon.notify(path))?;
         executor.block_on(async {
             let opened = match take_in(&daemon).await {
                 Ok(()) => self.open(&daemon, &on).await,

@@ -121,6 +121,13 @@ impl Daemon {
         }
     }
 
+    /// Takes all local disks away.
+    pub(super) async fn end_attachments(&self) {
+        for served in self.arrays() {
+            self.end_attachment(&served).await;
+        }
+    }
+
     /// Describes the array's local disk.
     pub(super) fn attached_view(&self, served: &Served) -> Option<AttachedView> {
         let attached = self.attachment(served)?;

@@ -10,11 +10,13 @@ use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::alerts::Alerts;
 use crate::api::{HistoryEntry, Severity};
 use crate::places;
 
@@ -26,9 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LONG: usize = 4 * KEPT;
 
 /// See the module.
+#[derive(Default)]
 pub(super) struct History {
     entries: RefCell<VecDeque<HistoryEntry>>,
     writer: RefCell<Option<Writer>>,
+    /// Name and UUID of the array, and who is told of its events.
+    told: RefCell<Option<(String, String, Rc<Alerts>)>>,
 }
 
 /// The thread that appends lines.
@@ -54,12 +59,18 @@ impl History {
             tracing::warn!("{array}: events are not kept: no thread: {error}");
         }
         let writer = started.is_ok().then_some(Writer { lines, ended });
-        History { entries: RefCell::new(entries), writer: RefCell::new(writer) }
+        let (entries, writer) = (RefCell::new(entries), RefCell::new(writer));
+        History { entries, writer, told: RefCell::default() }
     }
 
     /// A history that ends with the server.
     pub(super) fn unkept() -> History {
-        History { entries: RefCell::default(), writer: RefCell::default() }
+        History::default()
+    }
+
+    /// Tells somebody of each event from now on.
+    pub(super) fn tell(&self, array: &str, uuid: &str, alerts: &Rc<Alerts>) {
+        self.told.replace(Some((array.into(), uuid.into(), Rc::clone(alerts))));
     }
 
     /// Adds an event.
@@ -81,6 +92,9 @@ impl History {
         if let (Some(writer), Ok(line)) = (&*self.writer.borrow(), serde_json::to_string(&entry)) {
             // The thread lives as long as the sender.
             let _ = writer.lines.send(line);
+        }
+        if let Some((array, uuid, alerts)) = &*self.told.borrow() {
+            alerts.tell(array, uuid, &entry);
         }
         if entries.len() == KEPT {
             entries.pop_front();

@@ -94,6 +94,7 @@ impl Daemon {
             "reservations" => self.order_reservations(served, order).await,
             "attach" => self.order_attach(served).await,
             "detach" => self.order_detach(served).await,
+            "notify-test" => self.test_alerts(served),
             "stop" => self.stop(served).await,
             _ => Err(usage(&format!("{verb} is no order"))),
         }
