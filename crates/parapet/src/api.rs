@@ -16,6 +16,7 @@ mod discovery;
 mod examined;
 mod exported;
 mod history;
+mod iostat;
 mod job;
 mod journal;
 mod kept;
@@ -33,6 +34,7 @@ pub(crate) use examined::{
 };
 pub(crate) use exported::{AoeView, AttachedView};
 pub(crate) use history::{History, HistoryEntry, Severity};
+pub(crate) use iostat::Iostat;
 pub(crate) use job::{Finding, Job, JobKind, LastRebuild, Scrub, percent};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};

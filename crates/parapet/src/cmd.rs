@@ -26,6 +26,7 @@ mod examine;
 mod export;
 mod health;
 mod import;
+mod iostat;
 mod list;
 mod man;
 mod member;
@@ -61,6 +62,7 @@ pub(crate) enum Verb {
     When(when::Args),
     #[command(alias = "history")]
     Events(events::Args),
+    Iostat(iostat::Args),
     Fail(member::Fail),
     Remove(member::Remove),
     Add(add::Args),
@@ -111,6 +113,7 @@ impl Verb {
             Verb::List(args) => list::run(&args, terminal),
             Verb::Status(args) => status::run(&args, terminal),
             Verb::Events(args) => events::run(&args, terminal),
+            Verb::Iostat(args) => iostat::run(&args, terminal),
             Verb::When(args) => when::run(&args, terminal),
             Verb::Fail(args) => member::fail(&args, terminal),
             Verb::Remove(args) => member::remove(&args, terminal),

@@ -7,7 +7,10 @@ use crate::flags::Cli;
 
 /// Verbs that users of mdadm, zpool and similar tools type, and the command for each purpose here.
 const HABITS: &[(&[&str], &str)] = &[
-    (&["top", "watch", "iostat"], "to watch an array: watch parapet status -v"),
+    (
+        &["top", "watch"],
+        "to watch an array: parapet status NAME --watch 2; parapet iostat NAME -i 2",
+    ),
     (&["monitor", "check"], "to monitor: parapet health; to compare all data: parapet scrub NAME"),
     (&["stat", "show", "query", "info", "mdstat"], "parapet status NAME, or parapet examine DISK"),
     (&["spare", "add-spare"], "parapet add NAME DISK"),

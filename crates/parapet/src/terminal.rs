@@ -121,6 +121,14 @@ impl Terminal {
         self.report(report);
     }
 
+    /// Clears the screen before a report that replaces the one before; elsewhere they follow each
+    /// other.
+    pub(crate) fn clear(&self) {
+        if self.columns_out.is_some() && !self.json {
+            let _ = write!(std::io::stdout(), "\x1b[H\x1b[2J");
+        }
+    }
+
     /// Creates an empty page for standard output.
     pub(crate) fn page(&self) -> Page {
         let columns = self.columns_out;

@@ -45,7 +45,7 @@ const TOPICS: [Topic; 2] = [
             ("zpool list", "parapet list"),
             ("zpool status NAME", "parapet status NAME"),
             ("zpool status -x", "parapet health"),
-            ("zpool iostat -v NAME", "parapet status -v NAME"),
+            ("zpool iostat -v NAME 2", "parapet iostat NAME -i 2"),
             ("zpool events, zpool history", "parapet events NAME"),
             ("zpool offline NAME DISK", "parapet fail NAME DISK"),
             ("zpool online NAME DISK", "parapet re-add NAME DISK"),

@@ -228,7 +228,7 @@ impl Array {
 }
 
 /// Formats microseconds as milliseconds.
-fn millis(micros: u64) -> String {
+pub(super) fn millis(micros: u64) -> String {
     format!("{:.1} ms", micros as f64 / 1e3)
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
             return Ok(Exit::Done);
         }
         if !history.events.is_empty() {
-            terminal.report(&history);
+            terminal.stream(&history);
         }
         std::thread::sleep(INTERVAL);
     }

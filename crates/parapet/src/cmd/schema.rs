@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::api::{
     Array, Assembled, Changed, Demonstration, Discovery, ErrorView, Examined, Health, History,
-    KeptList, List, Order, PageView, Plan, Recovered, Report, Serving, Text, Waited, When,
+    Iostat, KeptList, List, Order, PageView, Plan, Recovered, Report, Serving, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -49,6 +49,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(Examined::SCHEMA, schema_for!(Examined));
     put(Health::SCHEMA, schema_for!(Health));
     put(History::SCHEMA, schema_for!(History));
+    put(Iostat::SCHEMA, schema_for!(Iostat));
     put(KeptList::SCHEMA, schema_for!(KeptList));
     put(List::SCHEMA, schema_for!(List));
     put(PageView::SCHEMA, schema_for!(PageView));

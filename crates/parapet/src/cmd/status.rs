@@ -1,5 +1,7 @@
 //! `parapet status`: shows the state of an array, its problems, and the remedies.
 
+use std::time::Duration;
+
 use crate::api::List;
 use crate::client;
 use crate::cmd::list::Scan;
@@ -14,6 +16,10 @@ pub(crate) struct Args {
     /// Name or UUID of the array [default: all arrays]
     #[arg(value_name = "NAME")]
     name: Option<String>,
+    /// Show it again every so many seconds, until interrupted
+    #[arg(long, short, value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    watch: Option<u32>,
     #[command(flatten)]
     scan: Scan,
     #[command(flatten)]
@@ -23,6 +29,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    let Some(seconds) = args.watch else { return show(args, terminal) };
+    loop {
+        terminal.clear();
+        show(args, terminal)?;
+        std::thread::sleep(Duration::from_secs(seconds.into()));
+    }
+}
+
+fn show(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let (control, timeout) = (args.control.path(), args.timeout.get());
     if args.name.is_none() {
         let mut list = client::everything(control, timeout)?;

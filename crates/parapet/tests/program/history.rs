@@ -108,3 +108,35 @@ fn new_events_are_followed() {
     follower.wait().unwrap();
     assert_eq!(server.terminate(), 0);
 }
+
+#[test]
+fn iostat_shows_totals_first_and_then_rates() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let server = world.serve_members(&members);
+    world.qemu_io(&["write -P 5 0 4M", "flush"]);
+    let out = world.ok(&[
+        "iostat",
+        "tank",
+        "-i",
+        "1",
+        "-c",
+        "2",
+        "--json",
+        "--control",
+        "unix:control.sock",
+    ]);
+    let reports: Vec<Value> =
+        out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect();
+    let [totals, rates] = &reports[..] else { panic!("two reports: {out}") };
+    reports.iter().for_each(crate::schema::check);
+    assert!(totals["data"]["seconds"].is_null(), "{totals}");
+    assert!(rates["data"]["seconds"].as_f64().unwrap() >= 1.0, "{rates}");
+    for (index, member) in totals["data"]["members"].as_array().unwrap().iter().enumerate() {
+        assert!(member["written_bytes"].as_u64().unwrap() >= 4 << 20, "{member}");
+        // Nothing but bookkeeping is written in the second after it.
+        let rate = rates["data"]["members"][index]["written_bytes"].as_u64().unwrap();
+        assert!(rate < 4 << 20, "{rates}");
+    }
+    assert_eq!(server.terminate(), 0);
+}
