@@ -98,8 +98,8 @@ mod tests {
     fn a_misspelt_verb_is_guessed_and_a_strange_one_is_not() {
         assert_eq!(advice("staus").unwrap(), "a similar verb exists: status");
         assert_eq!(advice("replce").unwrap(), "a similar verb exists: replace");
-        assert_eq!(advice("--detach").unwrap(), "parapet remove NAME MEMBER");
-        assert!(advice("top").unwrap().contains("watch parapet status"));
+        assert_eq!(advice("--repair").unwrap(), "parapet scrub NAME repair");
+        assert!(advice("top").unwrap().contains("parapet status NAME --watch"));
         for strange in ["foo", "fix", "policy", "locate", "x"] {
             assert_eq!(advice(strange), None, "{strange}");
         }

@@ -39,10 +39,10 @@ impl Iostat {
     /// The rates between two states of an array, so many seconds apart; the totals of one.
     pub(crate) fn of(array: &Array, before: Option<(&Array, f64)>) -> Iostat {
         let rates = |member: &Member| {
-            let earlier = before.and_then(|(array, seconds)| {
+            let earlier = before.map(|(array, seconds)| {
                 let is_it = |it: &&Member| it.name == member.name && it.uuid == member.uuid;
                 // One that was not there before had done nothing.
-                Some((array.members().find(is_it).cloned().unwrap_or_default(), seconds))
+                (array.members().find(is_it).cloned().unwrap_or_default(), seconds)
             });
             let rate = |now: u64, count: fn(&Member) -> u64| match &earlier {
                 None => now,
