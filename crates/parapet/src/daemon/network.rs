@@ -40,7 +40,7 @@ const PATIENT_HOLD: Duration = Duration::from_secs(86_400);
 struct Connections {
     /// The last logged state of each.
     states: BTreeMap<MemberId, State>,
-    /// How often the connection of each had been lost when it was last looked at.
+    /// How many losses of the connection of each have been dealt with: the member has failed.
     losses: BTreeMap<MemberId, u64>,
     /// Members that failed because their connection was lost.
     lost: BTreeSet<MemberId>,
@@ -100,7 +100,7 @@ impl Served {
             remote.set_hold(if is_needed { PATIENT_HOLD } else { HOLD });
             let (state, losses) = (remote.state(), remote.losses());
             let before = connections.states.insert(id, state).unwrap_or(State::Up);
-            let is_lost = connections.losses.insert(id, losses).unwrap_or(0) != losses;
+            let is_lost = connections.losses.get(&id).copied().unwrap_or(0) != losses;
             let name = member.path.display().to_string();
             if state != before {
                 self.log_connection(&name, state, remote.refused());
@@ -110,15 +110,22 @@ impl Served {
             if !is_away || status.mode != Mode::ReadWrite {
                 continue;
             }
-            if faulty.contains(&id) {
-                if is_lost {
-                    connections.lost.insert(id);
-                }
+            if faulty.contains(&id) && !is_lost {
                 continue;
             }
-            match self.array.lose(id).await {
-                Ok(()) => drop(connections.lost.insert(id)),
-                Err(why) => connections.refuse(self.name(), &name, "cannot be failed", &why),
+            let failed = match faulty.contains(&id) {
+                true => Ok(()),
+                false => self.array.lose(id).await,
+            };
+            match failed {
+                // Or the array has failed it at the same time, after requests to it had failed.
+                Err(why) if !self.faulty().contains(&id) => {
+                    connections.refuse(self.name(), &name, "cannot be failed", &why);
+                }
+                Ok(()) | Err(_) => {
+                    connections.losses.insert(id, losses);
+                    connections.lost.insert(id);
+                }
             }
         }
         connections.lost.retain(|id| self.known(*id).is_some());
