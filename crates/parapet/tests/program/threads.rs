@@ -18,7 +18,7 @@ fn serve(world: &World, members: &[String], threads: &str) -> crate::world::Serv
     world.serve(&[&["tank", "--threads", threads], &names[..]].concat())
 }
 
-/// Returns the bytes that each thread of a process has written to files.
+/// Returns the bytes that each thread of a process that serves the array has written to files.
 fn written_by_thread(pid: u32) -> Vec<(String, u64)> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let each = tasks.map(|task| {
@@ -28,7 +28,11 @@ fn written_by_thread(pid: u32) -> Vec<(String, u64)> {
         let written = io.lines().find_map(|line| line.strip_prefix("wchar: ")).unwrap();
         (name, written.parse().unwrap())
     });
-    let mut threads: Vec<_> = each.filter(|(name, _)| name.starts_with("parapet")).collect();
+    let serves = |name: &str| {
+        let number = name.strip_prefix("parapet").map(|rest| rest.trim_start_matches('-'));
+        number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+    };
+    let mut threads: Vec<_> = each.filter(|(name, _)| serves(name)).collect();
     threads.sort();
     threads
 }
