@@ -92,7 +92,8 @@ fn of(path: &Path, error: &std::io::Error) -> Failure {
 /// Makes the Debian package.
 fn debian(root: &Path, program: &Path) -> Result<PathBuf, Failure> {
     let folder = folder(root)?;
-    let stage = folder.join("stage");
+    // Where dpkg-shlibdeps looks for the files of a package.
+    let stage = folder.join("debian/parapet");
     if stage.exists() {
         fs::remove_dir_all(&stage).map_err(|error| of(&stage, &error))?;
     }
@@ -189,7 +190,7 @@ impl Stage {
 
     fn man_pages(&self) -> Result<(), Failure> {
         let place = "usr/share/man/man1";
-        shell::output(&self.0, &["usr/bin/parapet", "man", place])?;
+        shell::output(&self.0, &["usr/bin/parapet", "man", place, "--quiet"])?;
         let folder = self.0.join(place);
         let entries = fs::read_dir(&folder).map_err(|error| of(&folder, &error))?;
         for entry in entries.flatten() {
