@@ -77,8 +77,8 @@ pub(crate) struct Outlets {
     /// Serve one NBD client over standard input and output, then exit
     #[arg(long)]
     stdio: bool,
-    /// Program to run for each event of an array: PROGRAM EVENT ARRAY [MEMBER], as mdadm --monitor
-    /// does; or a folder of programs
+    /// Program to run for each event, as mdadm --monitor does: with the event, the array and the
+    /// member; or a folder of programs
     #[arg(long, value_name = "PROGRAM")]
     notify: Option<PathBuf>,
     #[command(flatten)]
