@@ -551,7 +551,6 @@ impl Daemon {
     }
 
     fn what_is_left(&self) -> String {
-        // On all threads.
         let clients = self.server.connections() + self.crew.connections();
         let arrays = self.arrays.borrow();
         let requests: usize =
