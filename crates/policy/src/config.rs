@@ -1,15 +1,146 @@
-//! The configuration file: policy only. Geometry is on the members.
+//! The configuration of a machine: policy only. Geometry is on the members.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::period::Period;
+use crate::schedule::Scrub;
 use crate::{alerts, health};
+
+mod load;
+
+pub use load::{Document, Loaded, Problem, Setting, load};
 
 /// The configuration of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
+    /// Which arrays to serve.
+    pub arrays: Arrays,
+    /// The NBD server.
+    pub nbd: Nbd,
+    /// The AoE target.
+    pub aoe: Aoe,
+    /// The web page.
+    pub page: Page,
+    /// When arrays are scrubbed.
+    pub scrub: Scrub,
     /// Disk health.
     pub health: health::Settings,
     /// Whom to tell of events.
     pub notify: Vec<alerts::Channel>,
+    /// What is special about one array, by name.
+    pub array: BTreeMap<String, Array>,
+}
+
+/// The section `[arrays]`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Arrays {
+    /// Folders to search for members.
+    pub scan: Vec<String>,
+    /// Names or UUIDs of the arrays to serve; empty for all that are found.
+    pub start: Vec<String>,
+    /// How long to wait for the missing members of an array before it is started without them.
+    pub degraded_after: Period,
+    /// Number of threads; each serves a part of the regions and of the clients.
+    pub threads: u16,
+}
+
+impl Default for Arrays {
+    fn default() -> Arrays {
+        let (scan, start) = (vec!["/dev".into()], Vec::new());
+        Arrays { scan, start, degraded_after: Period::seconds(30), threads: 1 }
+    }
+}
+
+/// The section `[nbd]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nbd {
+    /// Addresses: `unix:PATH`, `tcp:ADDRESS:PORT`, `tcp:PORT`.
+    pub listen: Vec<String>,
+    /// Server certificate (PEM), for TLS.
+    pub tls_cert: Option<String>,
+    /// Private key of the certificate (PEM).
+    pub tls_key: Option<String>,
+    /// CA certificate (PEM); clients must present a certificate that it signed.
+    pub tls_ca: Option<String>,
+}
+
+/// The section `[aoe]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Aoe {
+    /// Answer writes before they are durable.
+    pub volatile: bool,
+    /// Clients may change config strings, masks and reservations.
+    pub remote_control: bool,
+}
+
+/// The section `[page]`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Page {
+    /// Loopback address and port, or `unix:PATH`; no page without it.
+    pub listen: Option<String>,
+}
+
+/// A section `[array.NAME]`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Array {
+    /// False to offer it to no NBD client.
+    pub export: bool,
+    /// Refuse writes, and write nothing to the members.
+    pub read_only: bool,
+    /// AoE exports: `SHELF.SLOT@INTERFACE[,INTERFACE]`.
+    pub aoe: Vec<String>,
+    /// Make it a local disk, `/dev/parapet/NAME`.
+    pub attach: bool,
+    /// When writes are acknowledged: `none`, `sync` or `writeback`, as in `serve --cache`.
+    pub cache: Option<String>,
+    /// Least speed of background work: bytes of each member a second, such as `64M`.
+    pub speed_min: Option<String>,
+    /// Highest speed of background work.
+    pub speed_max: Option<String>,
+    /// Arrays of one group share their spares.
+    pub spare_group: String,
+    /// Its own schedule, in place of `[scrub]`.
+    pub scrub: Option<Scrub>,
+}
+
+impl Default for Array {
+    fn default() -> Array {
+        Array {
+            export: true,
+            read_only: false,
+            aoe: Vec::new(),
+            attach: false,
+            cache: None,
+            speed_min: None,
+            speed_max: None,
+            spare_group: String::new(),
+            scrub: None,
+        }
+    }
+}
+
+impl Config {
+    /// What is special about this array.
+    pub fn of(&self, name: &str) -> Array {
+        self.array.get(name).cloned().unwrap_or_default()
+    }
+
+    /// The schedule of this array.
+    pub fn scrub_of(&self, name: &str) -> Scrub {
+        self.of(name).scrub.unwrap_or_else(|| self.scrub.clone())
+    }
+
+    /// Whether to serve the array of this name and UUID.
+    pub fn starts(&self, name: &str, uuid: &str) -> bool {
+        let start = &self.arrays.start;
+        start.is_empty() || start.iter().any(|wanted| wanted == name || wanted == uuid)
+    }
 }

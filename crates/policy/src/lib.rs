@@ -14,5 +14,9 @@
 pub mod alerts;
 pub mod config;
 pub mod health;
+pub mod period;
+pub mod schedule;
+pub mod spares;
 
 pub use config::Config;
+pub use period::Period;
