@@ -345,7 +345,19 @@ impl Array {
     /// Refused if another job is running, if the level has no redundancy or none is left, and for a
     /// repair if the array is degraded.
     pub fn scrub(&self, repair: bool) -> Result<()> {
+        self.scrub_from(repair, 0)
+    }
+
+    /// As [`Array::scrub`], from this byte of the array to its end: what lies below was compared
+    /// before.
+    ///
+    /// # Errors
+    /// As [`Array::scrub`]; also refused if the array ends before that byte.
+    pub fn scrub_from(&self, repair: bool, from: u64) -> Result<()> {
         let keeper = &self.inner.keeper;
+        if from >= self.inner.geometry.capacity() {
+            return Err(Error::refused(format!("the array ends before byte {from}")));
+        }
         if self.inner.geometry.family() == Family::Plain {
             return Err(Error::refused("the level has no redundancy: there is nothing to compare"));
         }
@@ -364,6 +376,7 @@ impl Array {
         if let Some(job) = busy {
             return Err(Error::refused(format!("a {job} is running; wait for it, or stop it")));
         }
+        keeper.jobs.scrub_from.set(from);
         *keeper.jobs.scrub.borrow_mut() = Some(if repair { Task::Repair } else { Task::Check });
         keeper.changed.raise();
         Ok(())

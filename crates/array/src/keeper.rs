@@ -189,6 +189,7 @@ impl Keeper {
                 throttle: Throttle::default(),
                 job: RefCell::default(),
                 scrub: RefCell::default(),
+                scrub_from: Cell::default(),
                 last_scrub: RefCell::default(),
             },
             crash: CrashState {

@@ -275,6 +275,40 @@ fn a_scrub_ends_when_a_member_is_lost_and_the_spare_takes_over_at_once() {
 }
 
 #[test]
+fn a_scrub_goes_on_where_it_was_stopped() {
+    let world = world(Layout::default_for(Level::Raid6, 5), 5, 0);
+    let array = world.start();
+    fill(&world, &array);
+    let all = array.limits().bytes;
+    array.set_speed(1024, 1024);
+    array.scrub(false).expect("no other task runs");
+    world.until(&array, |status| status.job.as_ref().is_some_and(|job| job.done_bytes > 0));
+    array.stop_scrub().expect("it runs");
+    world.until(&array, |status| status.last_scrub.is_some());
+    let first = array.status().last_scrub.expect("a scrub has ended");
+    assert!(!first.complete && first.range.start == 0);
+    assert!(first.range.end > 0 && first.range.end < all, "{:?}", first.range);
+    assert_eq!(first.range.end, first.report.compared_bytes);
+    // A mismatch below is not looked at again; one above is found.
+    let from = world.data_offset();
+    world.disks[1].disk.poke(from + 1024, &[0x77; 300]);
+    let last = all / 3 - 4096;
+    world.disks[1].disk.poke(from + last, &[0x77; 300]);
+    array.set_speed(0, u64::MAX);
+    array.scrub_from(false, first.range.end).expect("no other task runs");
+    world.until(&array, |status| status.last_scrub.as_ref().is_some_and(|scrub| scrub.complete));
+    let second = array.status().last_scrub.expect("a scrub has ended");
+    assert_eq!((second.range.clone(), second.report.mismatches), (first.range.end..all, 1));
+    for beyond in [all, all + 1, u64::MAX] {
+        assert!(array.scrub_from(false, beyond).is_err(), "{beyond}");
+    }
+    array.scrub_from(false, all - 1).expect("the last byte");
+    world.until(&array, |status| {
+        status.last_scrub.as_ref().is_some_and(|scrub| scrub.range.start == all - 1)
+    });
+}
+
+#[test]
 fn a_check_of_a_degraded_array_compares_the_remaining_redundancy() {
     // RAID 6 without a data, P or Q slot, each in some stripes: the rest is compared.
     let world = world(Layout::default_for(Level::Raid6, 5), 5, 0);

@@ -65,8 +65,10 @@ pub struct ScrubResult {
     pub repair: bool,
     /// When it ended, microseconds since 1970.
     pub unix_micros: u64,
-    /// True if it covered the whole array.
+    /// True if it reached the end of the array.
     pub complete: bool,
+    /// The bytes of the array that it compared.
+    pub range: Range<u64>,
     /// How long it took.
     pub duration: Duration,
     /// Its findings.
@@ -170,7 +172,7 @@ impl Keeper {
             }
             Task::Resync => self.sync.unsynced.borrow().clone(),
             Task::Checksum => self.sync.unchecksummed.borrow().clone(),
-            Task::Check | Task::Repair => RangeSet::from(0..end),
+            Task::Check | Task::Repair => RangeSet::from(self.jobs.scrub_from.get()..end),
         }
     }
 
@@ -194,10 +196,12 @@ impl Keeper {
         self.finish_job(task, finished, assignments).await;
         let job = self.jobs.job.borrow_mut().take().expect("set above and only taken here");
         if matches!(kind, JobKind::Check | JobKind::Repair) {
+            let from = self.jobs.scrub_from.get();
             *self.jobs.last_scrub.borrow_mut() = Some(ScrubResult {
                 repair: kind == JobKind::Repair,
                 unix_micros: self.clock.unix_micros(),
                 complete: finished,
+                range: from..from + job.done,
                 duration: self.clock.now() - started,
                 report: job.report.clone(),
             });
@@ -218,7 +222,7 @@ impl Keeper {
             let why = if whole.is_subset(now) { "" } else { ": a member was lost" };
             let end = self.geometry.capacity();
             text += &format!(
-                "{why}; {compared_bytes} of {end} bytes compared; it will not resume by itself"
+                "{why}; {compared_bytes} of {end} bytes compared"
             );
         }
         if *lost_bytes > 0 {

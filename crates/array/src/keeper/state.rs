@@ -67,6 +67,8 @@ pub(crate) struct RecordState {
 pub(crate) struct Jobs {
     pub(crate) job: RefCell<Option<Job>>,
     pub(crate) scrub: RefCell<Option<Task>>,
+    /// The byte of the array at which the scrub begins.
+    pub(crate) scrub_from: Cell<u64>,
     pub(crate) last_scrub: RefCell<Option<ScrubResult>>,
     pub(crate) throttle: Throttle,
 }
