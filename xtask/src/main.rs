@@ -12,6 +12,7 @@ mod interop;
 mod mutants;
 mod nightly;
 mod package;
+mod scratch;
 mod shell;
 mod steps;
 mod test;

@@ -3,6 +3,7 @@
 //! All steps run, also after a failed one, so that one run reports everything.
 
 use crate::failure::Failure;
+use crate::scratch;
 use crate::shell;
 use crate::steps::{self, Outcome, Step, step};
 use std::io::IsTerminal;
@@ -111,6 +112,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     }
     let chosen = |step: &&Step| arguments.is_empty() || arguments.iter().any(|a| a == step.name);
     let root = shell::root()?;
+    scratch::sweep();
     let mut outcomes = Vec::new();
     let end = (!std::io::stdin().is_terminal())
         .then(|| Instant::now() + Duration::from_secs(RUN_MINUTES * 60));

@@ -221,9 +221,7 @@ impl Keeper {
             let now = self.configuration.borrow().in_sync();
             let why = if whole.is_subset(now) { "" } else { ": a member was lost" };
             let end = self.geometry.capacity();
-            text += &format!(
-                "{why}; {compared_bytes} of {end} bytes compared"
-            );
+            text += &format!("{why}; {compared_bytes} of {end} bytes compared");
         }
         if *lost_bytes > 0 {
             text += &format!(", {lost_bytes} bytes could not be recovered");
