@@ -45,7 +45,7 @@ const PRERM: &str = "\
 #!/bin/sh
 set -e
 if [ \"$1\" = remove ] && [ -d /run/systemd/system ]; then
-	deb-systemd-invoke stop 'parapet@*.service' >/dev/null || true
+	deb-systemd-invoke stop parapet.service 'parapet@*.service' >/dev/null || true
 fi
 exit 0
 ";
@@ -110,7 +110,9 @@ fn debian(root: &Path, program: &Path) -> Result<PathBuf, Failure> {
         staged.write(place, text.as_bytes(), 0o644)?;
     }
     for (from, place) in [
+        ("contrib/systemd/parapet.service", "lib/systemd/system/parapet.service"),
         ("contrib/systemd/parapet@.service", "lib/systemd/system/parapet@.service"),
+        ("contrib/parapet.toml", "usr/share/doc/parapet/examples/parapet.toml"),
         ("contrib/udev/62-parapet-md.rules", "lib/udev/rules.d/62-parapet-md.rules"),
         (
             "contrib/prometheus/parapet.rules.yml",
@@ -270,9 +272,10 @@ fn archive(root: &Path) -> Result<PathBuf, Failure> {
 /// Tries the package: lintian, the unit's exposure, and installing and removing it in a fresh root.
 fn checked(root: &Path, package: &Path) -> Result<(), Failure> {
     let package = text(package)?;
-    let unit = "contrib/systemd/parapet@.service";
+    let units = ["contrib/systemd/parapet.service", "contrib/systemd/parapet@.service"];
     shell::run(root, &["lintian", "--fail-on", "error,warning", package])?;
-    shell::run(root, &["systemd-analyze", "security", "--offline=yes", "--threshold=35", unit])?;
+    let exposure = ["systemd-analyze", "security", "--offline=yes", "--threshold=35"];
+    shell::run(root, &[&exposure[..], &units].concat())?;
     let fresh = folder(root)?.join("root");
     let fresh_text = text(&fresh)?;
     if !fresh.exists() {

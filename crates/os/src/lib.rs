@@ -24,6 +24,7 @@ mod reactor;
 pub mod signal;
 pub mod socket;
 pub mod threads;
+pub mod uevent;
 
 pub use clock::MonotonicClock;
 pub use disk::{Direct, FileDisk, OpenError, Options, SharedFile};
@@ -32,6 +33,7 @@ pub use fuse::FuseMount;
 pub use link::Port;
 pub use signal::{Signal, Signals};
 pub use socket::{Address, Listener, Peer, Socket, Stdio};
+pub use uevent::Uevents;
 
 /// The number of columns of this terminal; `None` if it is no terminal, or the number is
 /// unknown.

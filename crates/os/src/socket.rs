@@ -34,7 +34,7 @@ const KEEP_IDLE: Duration = Duration::from_secs(60);
 const KEEP_INTERVAL: Duration = Duration::from_secs(10);
 const KEEP_COUNT: u32 = 6;
 
-pub use activation::activated;
+pub use activation::{activated, store};
 pub use listener::Listener;
 pub use stdio::Stdio;
 

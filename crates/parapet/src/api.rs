@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::page::Page;
 
+mod configuration;
 mod consistency;
 mod discovery;
 mod examined;
@@ -27,6 +28,7 @@ mod recovered;
 mod serving;
 mod text;
 
+pub(crate) use configuration::{Configuration, ConfigurationSetting};
 pub(crate) use consistency::{Consistency, of_new};
 pub(crate) use discovery::{AoePath, AoeTarget, Discovery};
 pub(crate) use examined::{
@@ -35,7 +37,7 @@ pub(crate) use examined::{
 pub(crate) use exported::{AoeView, AttachedView};
 pub(crate) use history::{History, HistoryEntry, Severity};
 pub(crate) use iostat::Iostat;
-pub(crate) use job::{Finding, Job, JobKind, LastRebuild, Scrub, percent};
+pub(crate) use job::{Finding, Job, JobKind, LastRebuild, Scrub, ScrubRecord, percent};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
 pub(crate) use order::{Order, Speed};
@@ -133,6 +135,9 @@ pub(crate) struct Array {
     pub(crate) job: Option<Job>,
     /// The last scrub that ended.
     pub(crate) last_scrub: Option<Scrub>,
+    /// What is known of scrubs, also of those before the start of the server.
+    #[serde(default)]
+    pub(crate) scrub_record: ScrubRecord,
     /// The last rebuild or replacement that completed while the array was served.
     #[serde(default)]
     pub(crate) last_rebuild: Option<LastRebuild>,

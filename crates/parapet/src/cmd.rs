@@ -1,7 +1,7 @@
 //! The verbs: one file each, or one for a pair of similar verbs, with its flags and code.
 //!
 //! Verbs for a running array send requests to its server. `create`, `examine`, `assemble` and
-//! `destroy` work on members; `serve` and `quickstart` are servers; `page` serves
+//! `destroy` work on members; `serve`, `daemon` and `quickstart` are servers; `page` serves
 //! a web page.
 
 use std::path::Path;
@@ -19,7 +19,9 @@ mod assemble;
 mod attach;
 mod clear;
 mod completions;
+mod config;
 pub(crate) mod create;
+mod daemon;
 mod destroy;
 mod events;
 mod examine;
@@ -39,6 +41,7 @@ mod schema;
 mod scrub;
 pub(crate) mod serve;
 mod speed;
+mod start;
 mod status;
 mod stop;
 mod undestroy;
@@ -55,6 +58,8 @@ pub(crate) enum Verb {
     Examine(examine::Args),
     Assemble(assemble::Args),
     Serve(serve::Args),
+    Daemon(daemon::Args),
+    Config(config::Args),
     Import(import::Args),
     Recover(recover::Args),
     List(list::Args),
@@ -83,6 +88,7 @@ pub(crate) enum Verb {
     Mask(export::Mask),
     Reservations(export::Reservations),
     Aoe(aoe::Args),
+    Start(start::Args),
     Stop(stop::Args),
     Destroy(destroy::Args),
     Undestroy(undestroy::Args),
@@ -94,7 +100,7 @@ pub(crate) enum Verb {
 impl Verb {
     /// Returns true for a verb that runs as a server: its log has the changes of state.
     pub(crate) const fn is_server(&self) -> bool {
-        matches!(self, Verb::Serve(_) | Verb::Page(_))
+        matches!(self, Verb::Serve(_) | Verb::Daemon(_) | Verb::Page(_))
     }
 
     /// Executes the verb.
@@ -108,6 +114,8 @@ impl Verb {
             Verb::Examine(args) => examine::run(args, terminal),
             Verb::Assemble(args) => assemble::run(args, terminal),
             Verb::Serve(args) => serve::run(args, terminal),
+            Verb::Daemon(args) => daemon::run(args, terminal),
+            Verb::Config(args) => config::run(&args, terminal),
             Verb::Import(args) => import::run(args, terminal),
             Verb::Recover(args) => recover::run(args, terminal),
             Verb::List(args) => list::run(&args, terminal),
@@ -134,6 +142,7 @@ impl Verb {
             Verb::Mask(args) => export::mask(&args, terminal),
             Verb::Reservations(args) => export::reservations(&args, terminal),
             Verb::Aoe(args) => aoe::run(&args, terminal),
+            Verb::Start(args) => start::run(&args, terminal),
             Verb::Stop(args) => stop::run(&args, terminal),
             Verb::Destroy(args) => destroy::run(args, terminal),
             Verb::Undestroy(args) => undestroy::run(args, terminal),

@@ -47,12 +47,15 @@ mod exports;
 mod hand;
 mod history;
 mod job_rate;
+mod keep;
 mod listen;
 mod log;
+mod managed;
 mod network;
 mod orders;
 mod parts;
 mod problems;
+mod scrub;
 mod served;
 mod view;
 mod watch;
@@ -88,6 +91,7 @@ pub(crate) struct Daemon {
     aoe: aoe::Aoe,
     attachments: attach::Attachments,
     alerts: Rc<alerts::Alerts>,
+    managed: managed::Managed,
     server: Server,
     crew: Crew,
     secure: bool,
@@ -171,6 +175,7 @@ impl Daemon {
             aoe: aoe::Aoe::default(),
             attachments: attach::Attachments::default(),
             alerts: Rc::default(),
+            managed: managed::Managed::default(),
             server,
             crew,
             secure,
@@ -374,7 +379,10 @@ impl Daemon {
     /// # Errors
     /// If it cannot listen there.
     pub(crate) async fn serve_nbd(self: &Rc<Self>, address: &Address) -> Result<()> {
-        let listener = bind(address, &self.spawner).await?;
+        let mut listener = bind(address, &self.spawner).await?;
+        if self.is_managed() {
+            notify::store("nbd", address, &mut listener);
+        }
         self.accept_nbd(listener);
         Ok(())
     }
@@ -427,7 +435,11 @@ impl Daemon {
     /// # Errors
     /// If it cannot listen there.
     pub(crate) async fn listen(self: &Rc<Self>, path: &Path, usual: bool) -> Result<()> {
-        let listener = bind(&Address::Unix(path.to_owned()), &self.spawner).await?;
+        let address = Address::Unix(path.to_owned());
+        let mut listener = bind(&address, &self.spawner).await?;
+        if self.is_managed() {
+            notify::store("control", &address, &mut listener);
+        }
         // Any process that can write to the socket can stop the array.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
         std::fs::set_permissions(path, mode)
@@ -492,8 +504,11 @@ impl Daemon {
     /// If an array's members could not be marked clean, or a third signal came.
     pub(crate) async fn run(&self, signals: &Signals) -> Result<()> {
         notify::feed_watchdog(&self.spawner);
-        if let Some(signal) = self.unless_ending(signals.next()).await {
-            tracing::info!(?signal, "asked to stop");
+        while let Some(signal) = self.unless_ending(signals.next()).await {
+            if !self.outlives(signal) {
+                tracing::info!(?signal, "asked to stop");
+                break;
+            }
         }
         self.end();
         self.shut_down(signals).await

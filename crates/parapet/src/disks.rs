@@ -302,6 +302,14 @@ pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
     Some(if device { (stat.rdev(), 0) } else { (stat.dev(), stat.ino()) })
 }
 
+/// Returns the kernel's number of the disk behind this device node: each disk that is plugged in
+/// gets another one (`diskseq`, Linux 5.15). None if the kernel has none.
+pub(crate) fn sequence(path: &Path) -> Option<String> {
+    let device = sys(path)?;
+    let whole = if device.join("partition").exists() { device.parent()? } else { &device };
+    first_text(whole, &["diskseq"])
+}
+
 /// Lists files and block devices in this folder, each once, by name; or the AoE targets that answer
 /// on interfaces (`aoe:eth1,eth2`).
 ///
@@ -314,7 +322,8 @@ pub(crate) async fn scan(folder: &Path, on: &Spawner) -> Result<Vec<PathBuf>> {
     scan_folder(folder)
 }
 
-fn scan_folder(folder: &Path) -> Result<Vec<PathBuf>> {
+/// As [`scan`], of a folder of this machine. Blocks while its file system does.
+pub(crate) fn scan_folder(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).map_err(|error| of_path(folder, &error))?;
     let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
     paths.sort();

@@ -147,7 +147,7 @@ fn size_or_off(text: &str) -> Result<Size, String> {
 
 /// Parses a rate per second. Refuses a few bytes, which the user meant in another unit; 0 pauses
 /// the work.
-fn rate(text: &str) -> Result<Size, String> {
+pub(crate) fn rate(text: &str) -> Result<Size, String> {
     let rate: Size = text.parse()?;
     match (1..1 << 10).contains(&rate.0) {
         true => Err(format!("this is {rate}/s; write the unit, such as {}M", rate.0)),

@@ -16,7 +16,7 @@ const HABITS: &[(&[&str], &str)] = &[
     (&["spare", "add-spare"], "parapet add NAME DISK"),
     (&["zero-superblock", "labelclear", "wipe"], "parapet destroy NAME MEMBER…"),
     (&["export"], "to stop an array: parapet stop NAME; to serve it: parapet serve NAME MEMBER…"),
-    (&["start", "run", "up"], "parapet serve NAME MEMBER… --nbd ADDRESS"),
+    (&["run", "up"], "parapet serve NAME MEMBER… --nbd ADDRESS"),
     (&["eject", "down"], "parapet stop NAME"),
     (&["make"], "parapet create NAME --level LEVEL DISK…"),
     (&["repair"], "parapet scrub NAME repair"),

@@ -23,6 +23,7 @@ mod flags;
 mod habit;
 mod http;
 mod images;
+mod machine;
 mod notify;
 mod overlay;
 mod page;

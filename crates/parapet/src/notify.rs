@@ -8,7 +8,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
 use io::Clock;
-use os::Spawner;
+use os::{Address, Listener, Spawner};
 
 /// Reports that the service is ready, and its addresses.
 pub(crate) fn ready(what: &str) {
@@ -18,6 +18,33 @@ pub(crate) fn ready(what: &str) {
 /// Reports that the service is stopping.
 pub(crate) fn stopping() {
     send("STOPPING=1\n");
+}
+
+/// Keeps a listening socket in systemd's store, for the next start of the service.
+pub(crate) fn store(kind: &str, address: &Address, listener: &mut Listener) {
+    if let Err(error) = os::socket::store(&stored_name(kind, address), listener) {
+        tracing::warn!("{address}: systemd does not keep the socket over restarts: {error}");
+    }
+}
+
+/// Removes a socket from the store that nobody is to use any more.
+pub(crate) fn forget(kind: &str, address: &Address) {
+    send(&format!("FDSTOREREMOVE=1\nFDNAME={}\n", stored_name(kind, address)));
+}
+
+/// The kind of a socket from the store; none for one of a `.socket` unit.
+pub(crate) fn stored_kind(name: &str) -> Option<&str> {
+    name.strip_prefix(STORED)?.split(' ').next()
+}
+
+/// What the names of stored sockets begin with.
+const STORED: &str = "parapet-";
+
+/// Names have no colons, and at most 255 bytes: a long path is cut.
+fn stored_name(kind: &str, address: &Address) -> String {
+    let address = address.to_string().replace(':', "=");
+    let plain = address.chars().filter(|c| c.is_ascii_graphic()).take(200);
+    format!("{STORED}{kind} {}", plain.collect::<String>())
 }
 
 /// Feeds systemd's watchdog, if there is one, from the loop that serves the arrays: systemd

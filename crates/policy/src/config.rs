@@ -30,7 +30,7 @@ pub struct Config {
     pub health: health::Settings,
     /// Whom to tell of events.
     pub notify: Vec<alerts::Channel>,
-    /// What is special about one array, by name.
+    /// What is special about one array, by name or UUID.
     pub array: BTreeMap<String, Array>,
 }
 
@@ -128,14 +128,16 @@ impl Default for Array {
 }
 
 impl Config {
-    /// What is special about this array.
-    pub fn of(&self, name: &str) -> Array {
-        self.array.get(name).cloned().unwrap_or_default()
+    /// What is special about the array of this name and UUID. A section named by the UUID wins:
+    /// several arrays may have one name.
+    pub fn of(&self, name: &str, uuid: &str) -> Array {
+        let own = self.array.get(uuid).or_else(|| self.array.get(name));
+        own.cloned().unwrap_or_default()
     }
 
     /// The schedule of this array.
-    pub fn scrub_of(&self, name: &str) -> Scrub {
-        self.of(name).scrub.unwrap_or_else(|| self.scrub.clone())
+    pub fn scrub_of(&self, name: &str, uuid: &str) -> Scrub {
+        self.of(name, uuid).scrub.unwrap_or_else(|| self.scrub.clone())
     }
 
     /// Whether to serve the array of this name and UUID.

@@ -1,15 +1,49 @@
 //! Sockets that systemd opened for us: the protocol of `sd_listen_fds(3)`.
 
-use std::io::{Error, ErrorKind, Result};
+use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::mem::MaybeUninit;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
-use rustix::net::sockopt;
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sendmsg_addr, socket_with, sockopt,
+};
 
 use super::Listener;
 use crate::executor::Spawner;
+
+/// Puts a socket into systemd's store under this name (`FDSTORE=1` in
+/// `sd_pid_notify_with_fds(3)`): the next start of the service gets it from [`activated`], and
+/// clients that connect meanwhile wait. Does nothing without `NOTIFY_SOCKET`.
+///
+/// # Errors
+/// If systemd does not take the message.
+pub fn store(name: &str, listener: &mut Listener) -> Result<()> {
+    let Some(systemd) = notify_socket()? else { return Ok(()) };
+    let socket = socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [listener.descriptor()];
+    control.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let state = format!("FDSTORE=1\nFDNAME={name}\n");
+    let bytes = [IoSlice::new(state.as_bytes())];
+    sendmsg_addr(&socket, &systemd, &bytes, &mut control, SendFlags::NOSIGNAL)?;
+    // Its file stays: the socket lives on.
+    listener.keep_file();
+    Ok(())
+}
+
+fn notify_socket() -> Result<Option<SocketAddrUnix>> {
+    let name = std::env::var_os("NOTIFY_SOCKET");
+    let address = name.map(|name| match name.as_encoded_bytes() {
+        [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name),
+        name => SocketAddrUnix::new(name),
+    });
+    Ok(address.transpose()?)
+}
 
 /// `SD_LISTEN_FDS_START`.
 const FIRST: RawFd = 3;

@@ -7,7 +7,7 @@ use std::fs;
 use std::future::poll_fn;
 use std::io::{Error, ErrorKind, Result};
 use std::net::SocketAddr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -78,6 +78,16 @@ impl Listener {
             return Some(Address::Unix(PathBuf::from(path)));
         }
         SocketAddr::try_from(address).ok().map(Address::Tcp)
+    }
+
+    /// The socket itself, for another process.
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.watched.as_fd()
+    }
+
+    /// Leaves the file of a unix socket in place at the end.
+    pub(super) fn keep_file(&mut self) {
+        self.made = None;
     }
 
     /// The next connection, for [`Socket::from_fd`](super::Socket::from_fd) on whichever thread is

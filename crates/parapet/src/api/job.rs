@@ -93,6 +93,15 @@ pub(crate) struct Scrub {
     pub(crate) findings: Vec<Finding>,
 }
 
+/// What a server keeps of scrubs over restarts.
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct ScrubRecord {
+    /// End of the last scrub that reached the end of the array; null if none did.
+    pub(crate) completed: Option<Timestamp>,
+    /// How much of the array a scrub had compared when it was interrupted; 0 if none was.
+    pub(crate) position_bytes: u64,
+}
+
 /// A mismatch between members.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 pub(crate) struct Finding {

@@ -13,7 +13,7 @@ pub(crate) struct Order {
     pub(crate) member: Option<String>,
     /// The member that takes over its slot.
     pub(crate) with: Option<String>,
-    /// The action: `check`, `repair` or `stop`.
+    /// The action: `check`, `repair`, `stop` or `resume`.
     pub(crate) scrub: Option<String>,
     /// New limits of background work.
     pub(crate) speed: Option<Speed>,

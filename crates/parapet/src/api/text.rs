@@ -67,6 +67,9 @@ impl Report for Array {
                 page.field("", more);
             }
         }
+        if let Some(sentence) = self.scrub_record.sentence(page, self) {
+            page.field("scrub", sentence);
+        }
         self.show_exports(page);
         page.line("");
         page.table(&self.member_rows());
@@ -323,6 +326,26 @@ impl Job {
         };
         let limit = self.limited_by.as_ref().map(|limit| format!(", held back by {limit}"));
         format!("{done}{}{left}{}", rate.unwrap_or_default(), limit.unwrap_or_default())
+    }
+}
+
+impl ScrubRecord {
+    /// Says what the last scrub of this server does not.
+    fn sentence(&self, page: &Page, array: &Array) -> Option<String> {
+        let is_told = array.last_scrub.as_ref().is_some_and(|scrub| scrub.complete);
+        let completed = self.completed.filter(|_| !is_told);
+        let completed =
+            completed.map(|at| at.strftime("last complete one ended %Y-%m-%d %H:%MZ").to_string());
+        let is_running = array
+            .job
+            .as_ref()
+            .is_some_and(|job| matches!(job.kind, JobKind::Check | JobKind::Repair));
+        let interrupted = (self.position_bytes > 0 && !is_running).then(|| {
+            let (at, name) = (page.size(self.position_bytes), &array.name);
+            format!("one was interrupted at {at}: parapet scrub {name} resume")
+        });
+        let parts: Vec<String> = completed.into_iter().chain(interrupted).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
     }
 }
 

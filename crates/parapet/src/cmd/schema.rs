@@ -4,8 +4,9 @@ use schemars::schema_for;
 use serde_json::{Value, json};
 
 use crate::api::{
-    Array, Assembled, Changed, Demonstration, Discovery, ErrorView, Examined, Health, History,
-    Iostat, KeptList, List, Order, PageView, Plan, Recovered, Report, Serving, Text, Waited, When,
+    Array, Assembled, Changed, Configuration, Demonstration, Discovery, ErrorView, Examined,
+    Health, History, Iostat, KeptList, List, Order, PageView, Plan, Recovered, Report, Serving,
+    Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -44,6 +45,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(Array::SCHEMA, schema_for!(Array));
     put(Assembled::SCHEMA, schema_for!(Assembled));
     put(Changed::SCHEMA, schema_for!(Changed));
+    put(Configuration::SCHEMA, schema_for!(Configuration));
     put(Demonstration::SCHEMA, schema_for!(Demonstration));
     put(Discovery::SCHEMA, schema_for!(Discovery));
     put(Examined::SCHEMA, schema_for!(Examined));

@@ -35,8 +35,10 @@ enum What {
     Check,
     /// Compare; repair read errors, checksum errors and mismatches
     Repair,
-    /// Cancel the running scrub
+    /// Stop the running scrub
     Stop,
+    /// Go on where a scrub was stopped or interrupted
+    Resume,
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::rc::Rc;
 
 use clap::ValueEnum;
-use net::nbd::limits::MAX_PAYLOAD;
+use net::nbd::limits::{DEFAULT_MEMORY, MAX_PAYLOAD};
 use net::nbd::wire::MAX_STRING_BYTES;
-use os::{Address, Signals, Spawner, Stdio};
+use os::{Address, Listener, Signals, Spawner, Stdio};
 use panel::{Listen, Running};
+use policy::config::Loaded;
 
 use crate::api::Serving;
 use crate::cmd::page;
@@ -15,11 +16,12 @@ use crate::daemon::{AoeExport, AoePolicy, Daemon};
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
 use crate::flags::{Control, address};
+use crate::machine::settings;
 use crate::size::Size;
 use crate::terminal::Terminal;
 use crate::{notify, places, tls};
 
-mod sources;
+pub(crate) mod sources;
 
 pub(crate) use sources::{Sources, members_among, resting};
 
@@ -160,6 +162,31 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
 }
 
 impl Outlets {
+    /// Returns the outlets of a configuration.
+    ///
+    /// # Errors
+    /// A text that means nothing, with its place.
+    pub(crate) fn configured(loaded: &Loaded, control: Control) -> Result<Outlets> {
+        let config = &loaded.config;
+        let address = |text: &String| settings::parsed(loaded, "nbd.listen", text, address);
+        let listen = |text: &String| settings::parsed(loaded, "page.listen", text, |t| t.parse());
+        let file = |path: &Option<String>| path.as_ref().map(PathBuf::from);
+        let nbd = &config.nbd;
+        let (tls_cert, tls_key) = (file(&nbd.tls_cert), file(&nbd.tls_key));
+        Ok(Outlets {
+            nbd: nbd.listen.iter().map(address).collect::<Result<_>>()?,
+            nbd_memory: Size(DEFAULT_MEMORY),
+            aoe: Vec::new(),
+            aoe_volatile: config.aoe.volatile,
+            aoe_remote_control: config.aoe.remote_control,
+            stdio: false,
+            notify: None,
+            control,
+            page: config.page.listen.as_ref().map(listen).transpose()?,
+            tls: TlsFlags { tls: None, tls_cert, tls_key, tls_ca: file(&nbd.tls_ca) },
+        })
+    }
+
     /// Returns true if no client can connect.
     pub(crate) fn is_none(&self) -> bool {
         self.nbd.is_empty() && self.aoe.is_empty() && !self.stdio
@@ -254,8 +281,19 @@ impl Outlets {
                 );
             }
         }
-        if addresses.is_empty() && self.aoe.is_empty() && !self.stdio {
+        if addresses.is_empty() && self.aoe.is_empty() && !self.stdio && !daemon.is_managed() {
             tracing::warn!("no address: no client can connect; add --nbd unix:PATH");
+        }
+    }
+
+    /// Takes a socket of this server's earlier run, if it is still to serve its address.
+    fn take_stored(&self, kind: &str, listener: Listener, daemon: &Rc<Daemon>) {
+        let Some(address) = listener.address() else { return };
+        let control = self.control.path().map(|path| Address::Unix(path.to_owned()));
+        match kind {
+            "control" if control.as_ref() == Some(&address) => daemon.listen_on(listener),
+            "nbd" if self.nbd.contains(&address) => daemon.accept_nbd(listener),
+            _ => notify::forget(kind, &address),
         }
     }
 
@@ -266,19 +304,24 @@ impl Outlets {
             Failure::new(Id::Socket, message, "use ListenStream= and Accept=no")
         })?;
         for (name, listener) in activated {
-            match name.as_str() {
-                "control" => daemon.listen_on(listener),
-                _ => daemon.accept_nbd(listener),
+            match notify::stored_kind(&name) {
+                Some(kind) => self.take_stored(kind, listener, daemon),
+                None if name == "control" => daemon.listen_on(listener),
+                None => daemon.accept_nbd(listener),
             }
         }
-        for address in &self.nbd {
+        let stored = daemon.nbd_addresses();
+        for address in self.nbd.iter().filter(|address| !stored.contains(address)) {
             daemon.serve_nbd(address).await?;
         }
         let (volatile, remote_control) = (self.aoe_volatile, self.aoe_remote_control);
         daemon.set_aoe_policy(AoePolicy { volatile, remote_control });
         daemon.serve_aoe(&self.aoe).await?;
         if let Some(path) = self.control.path() {
-            return daemon.listen(path, false).await;
+            if daemon.control_addresses().contains(&Address::Unix(path.to_owned())) {
+                return Ok(());
+            }
+            return daemon.listen(path, places::is_control(path)).await;
         }
         if !daemon.control_addresses().is_empty() || self.stdio {
             return Ok(());

@@ -8,7 +8,7 @@
 //! | `POST /v1/arrays/NAME/VERB` | `parapet/changed/1`; the body is a `parapet/order/1` |
 //!
 //! VERB is one of `fail remove add re-add replace scrub clear speed online offline shelf mask
-//! reservations attach detach notify-test stop`. Errors are `parapet/error/1`; the HTTP status
+//! reservations attach detach notify-test stop start`. Errors are `parapet/error/1`; the HTTP status
 //! follows from the exit status. The server accepts only its own user and root.
 
 use std::future::poll_fn;
@@ -82,6 +82,11 @@ impl Daemon {
                 })?;
                 let (name, uuid) = (served.name().into(), served.uuid().into());
                 Ok(json_of(&History { name, uuid, events: served.history.after(after) }))
+            }
+            (Method::Post, ["v1", "arrays", name, "start"]) => {
+                let message = self.start_named(name).await?;
+                let array = self.find(name).map(|served| self.view(&served));
+                Ok(json_of(&crate::api::Changed { message, array }))
             }
             (Method::Post, ["v1", "arrays", name, verb]) => {
                 let served = self.named(name)?;

@@ -1,7 +1,6 @@
 //! The history of an array: its latest events, kept over restarts.
 //!
-//! One line of JSON for each event, in `STATE/history/UUID`. A thread appends them: the state
-//! folder may lie on the array itself, and the thread of the array must not wait for that.
+//! One line of JSON for each event, in `STATE/history/UUID`.
 //!
 //! A line that a crash has cut is ignored; other lines that do not parse are reported as damage.
 
@@ -9,21 +8,18 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::mpsc;
-use std::time::Duration;
 
 use jiff::Timestamp;
 
 use super::alerts::Alerts;
+use super::keep::Writer;
 use crate::api::{HistoryEntry, Severity};
 use crate::places;
 
 /// The events that are kept.
 const KEPT: usize = 1000;
-/// How long the state folder may take to store the last events.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// A file with more lines than this is shortened at the start of the server.
 const LONG: usize = 4 * KEPT;
 
@@ -36,29 +32,17 @@ pub(super) struct History {
     told: RefCell<Option<(String, String, Rc<Alerts>)>>,
 }
 
-/// The thread that appends lines.
-struct Writer {
-    lines: mpsc::Sender<String>,
-    /// Ends when the last line is written.
-    ended: mpsc::Receiver<()>,
-}
-
 impl History {
     /// Opens the history of the array of this name and UUID.
     pub(super) fn open(array: &str, uuid: &str) -> History {
         let path = places::state().join("history").join(uuid.replace(':', ""));
         let entries = load(array, &path);
-        let ((lines, received), (ending, ended)) = (mpsc::channel::<String>(), mpsc::channel());
-        let name = array.to_owned();
-        let thread = std::thread::Builder::new().name("parapet-history".into());
-        let started = thread.spawn(move || {
-            append_all(&name, &path, &received);
-            drop(ending);
-        });
-        if let Err(error) = &started {
+        let mut log = Log { array: array.into(), path, file: None, reported: false };
+        let writer = Writer::start(move |line| log.append(line));
+        let writer = writer.inspect_err(|error| {
             tracing::warn!("{array}: events are not kept: no thread: {error}");
-        }
-        let writer = started.is_ok().then_some(Writer { lines, ended });
+        });
+        let writer = writer.ok();
         let (entries, writer) = (RefCell::new(entries), RefCell::new(writer));
         History { entries, writer, told: RefCell::default() }
     }
@@ -90,8 +74,7 @@ impl History {
             message: message.into(),
         };
         if let (Some(writer), Ok(line)) = (&*self.writer.borrow(), serde_json::to_string(&entry)) {
-            // The thread lives as long as the sender.
-            let _ = writer.lines.send(line);
+            writer.send(line);
         }
         if let Some((array, uuid, alerts)) = &*self.told.borrow() {
             alerts.tell(array, uuid, &entry);
@@ -104,12 +87,8 @@ impl History {
 
     /// Waits until all events are written, for a while: nothing follows.
     pub(super) fn close(&self) {
-        if let Some(Writer { lines, ended }) = self.writer.take() {
-            drop(lines);
-            // Disconnected: it has ended.
-            if ended.recv_timeout(PATIENCE) == Err(mpsc::RecvTimeoutError::Timeout) {
-                tracing::warn!("the last events are not kept: the state folder does not answer");
-            }
+        if !self.writer.take().is_none_or(Writer::close) {
+            tracing::warn!("the last events are not kept: the state folder does not answer");
         }
     }
 
@@ -152,30 +131,36 @@ fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     fs::rename(&new, path)
 }
 
-/// Appends lines until the history is dropped.
-fn append_all(array: &str, path: &Path, lines: &mpsc::Receiver<String>) {
-    let mut file = None;
-    let mut reported = false;
-    for line in lines {
-        let appended = append(&mut file, path, &line);
-        if let Err(error) = appended
-            && !std::mem::replace(&mut reported, true)
-        {
-            tracing::warn!("{array}: {}: events are not kept: {error}", path.display());
-        }
-    }
+/// The file of a history.
+struct Log {
+    array: String,
+    path: PathBuf,
+    file: Option<File>,
+    /// True once an error was reported.
+    reported: bool,
 }
 
-fn append(file: &mut Option<File>, path: &Path, line: &str) -> std::io::Result<()> {
-    let file = match file {
-        Some(file) => file,
-        None => {
-            fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-            ends_line(path)?;
-            file.insert(File::options().create(true).append(true).open(path)?)
+impl Log {
+    fn append(&mut self, line: &str) {
+        if let Err(error) = self.try_append(line)
+            && !std::mem::replace(&mut self.reported, true)
+        {
+            tracing::warn!("{}: {}: events are not kept: {error}", self.array, self.path.display());
         }
-    };
-    file.write_all(format!("{line}\n").as_bytes())
+    }
+
+    fn try_append(&mut self, line: &str) -> std::io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => {
+                fs::create_dir_all(self.path.parent().unwrap_or(Path::new("/")))?;
+                ends_line(&self.path)?;
+                let options = File::options().create(true).append(true).open(&self.path);
+                self.file.insert(options?)
+            }
+        };
+        file.write_all(format!("{line}\n").as_bytes())
+    }
 }
 
 /// Ends a line that a crash has cut, so that the next one stands for itself.

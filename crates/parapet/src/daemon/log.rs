@@ -111,12 +111,13 @@ impl Served {
         self.history.note((word, severity), None, &message);
     }
 
-    /// Logs the findings of a scrub, once.
-    fn log_findings(&self, scrub: Option<&ScrubResult>) {
+    /// Logs the findings of a scrub and records its end, once.
+    pub(super) fn log_findings(&self, scrub: Option<&ScrubResult>) {
         let Some(scrub) = scrub else { return };
         if self.watched.borrow_mut().scrub.replace(scrub.unix_micros) == Some(scrub.unix_micros) {
             return;
         }
+        self.scrubs.end(scrub);
         let array = self.name();
         for finding in scrub.report.findings.iter().take(TOLD_FINDINGS) {
             let slot = finding.culprit.map(|slot| format!("slot {slot}: "));

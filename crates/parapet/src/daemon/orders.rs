@@ -5,9 +5,7 @@
 
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
 
-use array::JobKind;
 use array::status::{MemberStatus, SlotState};
 use io::Clock;
 use layout::{MemberId, Mode, Slot};
@@ -23,16 +21,12 @@ use crate::remote::is_remote;
 use crate::size::Size;
 use crate::{engine, probe, undo};
 
-/// How long a scrub may take to start, and the interval of the checks.
-const BEGINNING: Duration = Duration::from_secs(5);
-const BEAT: Duration = Duration::from_millis(1);
-
 impl Daemon {
     /// Executes the command.
     ///
     /// # Errors
     /// The reason for the refusal or failure.
-    pub(super) async fn carry_out(
+    pub(crate) async fn carry_out(
         self: &Rc<Self>,
         served: &Rc<Served>,
         verb: &str,
@@ -113,7 +107,8 @@ impl Daemon {
         self.retire(served).await;
         let result = self.give_up(served).await;
         served.log_final_state();
-        if self.arrays.borrow().is_empty() {
+        self.note_stopped(served.uuid());
+        if self.arrays.borrow().is_empty() && !self.is_managed() {
             self.end();
         }
         result.map(|()| format!("{name}: stopped; {}", served.rest()))
@@ -396,44 +391,6 @@ impl Daemon {
         back.ok().map(|_| title)
     }
 
-    async fn scrub(&self, served: &Served, what: &str) -> Result<String> {
-        let name = served.name();
-        let ended = || served.array.status().last_scrub.map(|scrub| scrub.unix_micros);
-        match what {
-            "check" | "repair" => {
-                refuse_busy(served)?;
-                let before = ended();
-                served.array.scrub(what == "repair").map_err(of_engine)?;
-                // A caller that waits for the end must not look before the job has begun.
-                let clock = self.spawner.clock();
-                let deadline = clock.now() + BEGINNING;
-                let begun = || served.array.status().job.is_some() || ended() != before;
-                while !begun() {
-                    if clock.now() >= deadline {
-                        let message = format!("{name}: the {what} has not begun");
-                        let action = "parapet status shows the reason";
-                        return Err(Failure::new(Id::WrongState, message, action));
-                    }
-                    clock.sleep_until(clock.now() + BEAT).await;
-                }
-                let guess = match what == "repair" && served.array.geometry().redundancy() == 1 {
-                    true => {
-                        "; with one parity or two copies it cannot be told which member is wrong: \
-                         it is a guess"
-                    }
-                    false => "",
-                };
-                let how = format!("parapet when {name} shows how far it is");
-                Ok(format!("{name}: the {what} has begun{guess}; {how}"))
-            }
-            "stop" => {
-                served.array.stop_scrub().map_err(of_engine)?;
-                Ok(format!("{name}: the scrub is being stopped"))
-            }
-            _ => Err(usage("a scrub is `check`, `repair` or `stop`")),
-        }
-    }
-
     async fn replace(&self, served: &Served, order: &Order) -> Result<String> {
         let who = member_of(order)?;
         let old = served.resolve(who)?;
@@ -495,10 +452,12 @@ fn named(path: &str) -> Result<&Path> {
 impl Served {
     /// Logs the final state of a stopped array.
     pub(super) fn log_final_state(&self) {
+        self.log_findings(self.array.status().last_scrub.as_ref());
         let message = format!("stopped; {}", self.rest());
         tracing::info!("{}: {message}", self.name());
         self.history.note(("Stopped", Severity::Info), None, &message);
         self.history.close();
+        self.scrubs.close();
     }
 
     /// Describes the final state of a stopped array.
@@ -544,23 +503,6 @@ impl Served {
     }
 }
 
-/// Refuses while another job runs; only a scrub can be cancelled.
-fn refuse_busy(served: &Served) -> Result<()> {
-    let Some(job) = served.array.status().job else { return Ok(()) };
-    let name = served.name();
-    let (what, action) = match job.kind {
-        JobKind::Check | JobKind::Repair => {
-            ("scrub", format!("parapet wait {name} --for scrub; or parapet scrub {name} stop"))
-        }
-        JobKind::Checksum => ("checksumming", format!("parapet wait {name} --for idle")),
-        JobKind::Resync => ("resync", format!("parapet wait {name} --for resync")),
-        JobKind::Rebuild(_) => ("rebuild", format!("parapet wait {name} --for whole")),
-        JobKind::Replace(_) => ("replacement", format!("parapet wait {name} --for rebuild")),
-    };
-    let message = format!("{name}: a {what} is under way");
-    Err(Failure::new(Id::WrongState, message, action))
-}
-
 /// Returns true if the command needs a writable array. A check counts too: a read-only array does
 /// not run it.
 fn writes(verb: &str, order: &Order) -> bool {
@@ -575,7 +517,7 @@ fn member_of(order: &Order) -> Result<&str> {
     order.member.as_deref().ok_or_else(|| usage("the order names no member"))
 }
 
-fn usage(message: &str) -> Failure {
+pub(super) fn usage(message: &str) -> Failure {
     Failure::new(Id::Usage, message, "see docs/decisions/0003-control-api.md")
 }
 

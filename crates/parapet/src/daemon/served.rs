@@ -17,6 +17,7 @@ use os::{FileDisk, Spawner};
 use super::crew::Card;
 use super::history::History;
 use super::job_rate::JobRate;
+use super::scrub::Scrubs;
 use super::watch::Watched;
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result};
@@ -75,6 +76,7 @@ pub(crate) struct Served {
     /// Orders the writes of its clients.
     writers: Writers,
     pub(super) history: History,
+    pub(super) scrubs: Scrubs,
     gone: Signal,
     stopped: Cell<bool>,
 }
@@ -88,9 +90,11 @@ impl Served {
         let (leaving, awaited, inside) = Default::default();
         let job_rate = JobRate::default();
         // Serving an array read-only changes nothing on any disk.
-        let history = match array.status().mode {
-            Mode::ReadOnly => History::unkept(),
-            Mode::ReadWrite | Mode::Full | Mode::Broken => History::open(&name, &uuid),
+        let (history, scrubs) = match array.status().mode {
+            Mode::ReadOnly => (History::unkept(), Scrubs::unkept()),
+            Mode::ReadWrite | Mode::Full | Mode::Broken => {
+                (History::open(&name, &uuid), Scrubs::open(&name, &uuid))
+            }
         };
         let (watched, gone, stopped) = (RefCell::default(), Signal::new(), Cell::new(false));
         Served {
@@ -106,6 +110,7 @@ impl Served {
             job_rate,
             writers: Writers::default(),
             history,
+            scrubs,
             gone,
             stopped,
         }

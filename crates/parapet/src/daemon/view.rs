@@ -61,6 +61,7 @@ impl Daemon {
             job: status.job.as_ref().map(|status| served.job(status)),
             last_rebuild: served.job_rate.last(),
             last_scrub: status.last_scrub.as_ref().map(scrub),
+            scrub_record: served.scrubs.view(),
             speed: Speed { min, max: Some(max).filter(|&max| max != UNLIMITED) },
             cache: match served.story.cache {
                 CacheMode::None => "none".into(),

@@ -143,6 +143,7 @@ impl Served {
                 return;
             }
             self.sample_job_rate(clock.now());
+            self.note_scrub_position(clock.now());
             self.log_state();
             let faulty = self.faulty();
             for (id, member) in self.all_known() {

@@ -87,6 +87,11 @@ pub fn load(documents: &[Document]) -> Result<Loaded, Problem> {
 }
 
 impl Loaded {
+    /// File and line of a setting; none for a default.
+    pub fn origin(&self, key: &str) -> Option<&str> {
+        self.origins.get(key).map(String::as_str)
+    }
+
     /// Every setting in force, by key.
     pub fn settings(&self) -> Vec<Setting> {
         let mut found = Vec::new();
@@ -180,7 +185,7 @@ mod tests {
         let more = "[scrub]\nevery = \"14 days\"\n[array.vault]\nexport = false\n";
         let loaded = load(&[document("a", main), document("b", more)]).unwrap();
         assert_eq!(loaded.config.scrub.every, Period::days(14));
-        assert!(loaded.config.of("tank").attach && !loaded.config.of("vault").export);
+        assert!(loaded.config.of("tank", "").attach && !loaded.config.of("vault", "").export);
         let settings = loaded.settings();
         let of = |key: &str| settings.iter().find(|setting| setting.key == key).unwrap();
         assert_eq!(of("scrub.every").origin.as_deref(), Some("b:2"));

@@ -15,7 +15,7 @@ mod dig;
 mod take;
 
 use dig::Digger;
-use take::LOOK;
+pub(crate) use take::LOOK;
 pub(crate) use take::{LeftOut, Taken};
 
 use crate::api::{Resting, RestingMember};
@@ -37,16 +37,16 @@ pub(crate) struct Sources<'a> {
 }
 
 /// An array, and the disks with its superblocks.
-struct Group<'a> {
-    uuid: String,
-    name: String,
+pub(crate) struct Group<'a> {
+    pub(crate) uuid: String,
+    pub(crate) name: String,
     /// The name, with the host in front where the superblock has one.
     full_name: String,
     level: String,
-    slots: usize,
-    disks: Vec<&'a Opened>,
+    pub(crate) slots: usize,
+    pub(crate) disks: Vec<&'a Opened>,
     /// The role of each disk in the array: `slot 3`, `spare`.
-    roles: Vec<String>,
+    pub(crate) roles: Vec<String>,
 }
 
 impl Group<'_> {
@@ -368,7 +368,7 @@ async fn sorted<'a>(disks: &[&'a Opened]) -> Vec<Group<'a>> {
 }
 
 /// Groups these disks by array; also returns the disks with a damaged superblock, with the cause.
-async fn survey_of<'a>(disks: &[&'a Opened]) -> (Vec<Group<'a>>, Vec<(String, String)>) {
+pub(crate) async fn survey_of<'a>(disks: &[&'a Opened]) -> (Vec<Group<'a>>, Vec<(String, String)>) {
     let Some(any) = disks.first() else { return Default::default() };
     let survey = survey(engine::candidates(disks.iter().copied()), &any.clock).await;
     let damaged = survey.damaged.into_iter().map(|(disk, why)| (disk.name, why)).collect();
@@ -393,7 +393,10 @@ async fn survey_of<'a>(disks: &[&'a Opened]) -> (Vec<Group<'a>>, Vec<(String, St
 }
 
 /// Assembles and starts one array.
-async fn start(
+///
+/// # Errors
+/// If it cannot start.
+pub(crate) async fn start(
     name: Option<&str>,
     disks: &[&Opened],
     (assembly, run): (&AssemblyFlags, &RunFlags),

@@ -25,7 +25,7 @@ use crate::failure::{Failure, Id, Result};
 use crate::remote::is_remote;
 
 /// Neither writes nor locks: other users of the disk are not affected.
-pub(super) const LOOK: Options =
+pub(crate) const LOOK: Options =
     Options { direct: os::Direct::Auto, read_only: true, create_bytes: None, lock: false };
 
 /// The disks that a command works with.
