@@ -18,19 +18,18 @@
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
 use std::io::Write;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use ::io::{Clock, Disk, Pool, Stream};
+use ::io::{Clock, Disk, Pool};
 use array::{Array, Host, Newcomer};
 use metadata::assemble::Assembly;
-use net::nbd::limits::{DEFAULT_MEMORY, STALL_TIME};
-use net::nbd::{Ending, Export, Memory, Server};
-use os::{Address, FileDisk, Listener, Signals, Socket, Spawner};
+use net::nbd::limits::DEFAULT_MEMORY;
+use net::nbd::{Export, Memory, Server};
+use os::{Address, FileDisk, Signals, Spawner};
 
 use crate::api::Severity;
 use crate::disks::Opened;
@@ -63,14 +62,11 @@ mod watch;
 pub(crate) use aoe::{AoeExport, AoePlace, AoePolicy};
 use crew::{Card, Crew, Way, WorkerCommand};
 use exports::Shown;
-use listen::{bind, origin};
 pub(crate) use orders::of_engine;
 pub(crate) use served::{Known, Served, Story};
 
 /// Memory for payloads and for client requests that are not whole blocks.
 const POOL_BYTES: usize = 32 << 20;
-/// Pause after a refused connection: the process has no file descriptors left.
-const BREATH: Duration = Duration::from_millis(200);
 /// Minimum interval of log lines about refused clients.
 const QUIET: Duration = Duration::from_secs(10);
 /// How long clients may take at shutdown to receive their answers.
@@ -103,37 +99,7 @@ pub(crate) struct Daemon {
     conversations: Cell<usize>,
     ending: Cell<bool>,
     stirred: ::io::Signal,
-    turned_away: TurnedAway,
-}
-
-/// Refused connections, logged at intervals to limit the log's size.
-#[derive(Default)]
-struct TurnedAway {
-    count: Cell<u64>,
-    last_warning: Cell<Option<::io::Time>>,
-}
-
-impl TurnedAway {
-    fn warn(&self, clock: &dyn Clock, origin: &str) {
-        let (count, now) = (self.count.get() + 1, clock.now());
-        self.count.set(count);
-        if self.last_warning.get().is_none_or(|last_warning| now - last_warning >= QUIET) {
-            tracing::warn!(origin, count, "too many connections: turned away");
-            self.last_warning.set(Some(now));
-        }
-    }
-}
-
-/// Logs why a client disconnected, if the cause matters.
-fn log_ending(origin: &str, ending: &Ending) {
-    match ending {
-        Ending::Stalled => {
-            let seconds = STALL_TIME.as_secs();
-            tracing::warn!(origin, seconds, "NBD client disconnected: stalled within a request");
-        }
-        Ending::TlsFailed(error) => tracing::warn!(origin, %error, "no TLS was agreed on"),
-        ending => tracing::debug!(origin, ?ending, "an NBD client has gone"),
-    }
+    turned_away: listen::TurnedAway,
 }
 
 impl Daemon {
@@ -186,7 +152,7 @@ impl Daemon {
             conversations: Cell::new(0),
             ending: Cell::new(false),
             stirred: ::io::Signal::new(),
-            turned_away: TurnedAway::default(),
+            turned_away: listen::TurnedAway::default(),
         }))
     }
 
@@ -372,114 +338,6 @@ impl Daemon {
     /// Returns whether TLS is required.
     pub(crate) fn is_secure(&self) -> bool {
         self.secure
-    }
-
-    /// Serves NBD at this address.
-    ///
-    /// # Errors
-    /// If it cannot listen there.
-    pub(crate) async fn serve_nbd(self: &Rc<Self>, address: &Address) -> Result<()> {
-        let mut listener = bind(address, &self.spawner).await?;
-        if self.is_managed() {
-            notify::store("nbd", address, &mut listener);
-        }
-        self.accept_nbd(listener);
-        Ok(())
-    }
-
-    /// Serves the NBD clients of this listener.
-    pub(crate) fn accept_nbd(self: &Rc<Self>, listener: Listener) {
-        self.nbd.borrow_mut().extend(listener.address());
-        let number = self.listeners.replace(self.listeners.get() + 1);
-        let daemon = Rc::clone(self);
-        self.spawner.spawn_local(async move {
-            while let Some(client) = daemon.accept(&listener).await {
-                let own = daemon.server.connections();
-                let Some(client) = daemon.crew.place(client, number, own) else { continue };
-                if let Some(socket) = daemon.socket(client) {
-                    let origin = origin(socket.peer());
-                    daemon.serve_stream(Box::new(socket), number, &origin);
-                }
-            }
-        });
-    }
-
-    /// Serves one NBD client.
-    fn serve_stream(self: &Rc<Self>, stream: Box<dyn Stream>, listener: usize, origin: &str) {
-        let Some(serving) = self.server.admit(stream, listener, origin) else {
-            self.turned_away.warn(&*self.spawner.clock(), origin);
-            return;
-        };
-        tracing::debug!(origin, "an NBD client has connected");
-        let (daemon, origin) = (Rc::clone(self), origin.to_owned());
-        self.spawner.spawn_local(async move {
-            log_ending(&origin, &serving.await);
-            daemon.stirred.raise();
-        });
-    }
-
-    /// Serves one NBD client, and shuts down when it disconnects.
-    pub(crate) fn serve_only(self: &Rc<Self>, stream: Box<dyn Stream>) {
-        if let Some(serving) = self.server.admit(stream, usize::MAX, "standard input") {
-            let daemon = Rc::clone(self);
-            self.spawner.spawn_local(async move {
-                let ending = serving.await;
-                tracing::debug!(?ending, "the NBD client has gone");
-                daemon.end();
-            });
-        }
-    }
-
-    /// Listens for control commands at this address; `usual` if that is the default place.
-    ///
-    /// # Errors
-    /// If it cannot listen there.
-    pub(crate) async fn listen(self: &Rc<Self>, path: &Path, usual: bool) -> Result<()> {
-        let address = Address::Unix(path.to_owned());
-        let mut listener = bind(&address, &self.spawner).await?;
-        if self.is_managed() {
-            notify::store("control", &address, &mut listener);
-        }
-        // Any process that can write to the socket can stop the array.
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(path, mode)
-            .map_err(|error| crate::failure::of_path(path, &error))?;
-        self.usual_control.set(usual);
-        self.listen_on(listener);
-        Ok(())
-    }
-
-    /// Serves the control connections of this listener.
-    pub(crate) fn listen_on(self: &Rc<Self>, listener: Listener) {
-        self.control.borrow_mut().extend(listener.address());
-        let daemon = Rc::clone(self);
-        self.spawner.spawn_local(async move {
-            while let Some(client) = daemon.accept(&listener).await {
-                let Some(socket) = daemon.socket(client) else { continue };
-                let speaking = Rc::clone(&daemon);
-                daemon.spawner.spawn_local(async move { speaking.serve_connection(socket).await });
-            }
-        });
-    }
-
-    /// Accepts the next connection; none during shutdown.
-    async fn accept(&self, listener: &Listener) -> Option<OwnedFd> {
-        loop {
-            match self.unless_ending(listener.accept()).await? {
-                Ok(connection) => return Some(connection),
-                Err(error) => {
-                    tracing::error!(%error, "a connection could not be accepted");
-                    let clock = self.spawner.clock();
-                    clock.sleep_until(clock.now() + BREATH).await;
-                }
-            }
-        }
-    }
-
-    /// Wraps a connection for this thread's executor.
-    fn socket(&self, connection: OwnedFd) -> Option<Socket> {
-        let taken = Socket::from_fd(connection, &self.spawner);
-        taken.inspect_err(|error| tracing::error!(%error, "a connection was not taken over")).ok()
     }
 
     /// Returns the outcome of `work`, or none if shutdown begins first.

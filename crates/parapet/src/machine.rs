@@ -3,7 +3,7 @@
 //! ```text
 //!    parapet.toml ─▶ settings ──┐
 //!    folders, uevents ─▶ arrivals ─▶ start an array, re-add a member ─┐
-//!    state, clock ─────▶ upkeep ───▶ scrub, move a spare, slow down ──┴─▶ Daemon
+//!    state, clock ─────▶ maintenance ▶ scrub, move a spare, slow down ──┴─▶ Daemon
 //! ```
 //!
 //! Gives the server the orders that a user would give, when `policy` says so. Never decides
@@ -22,9 +22,9 @@ use crate::flags::{SpeedLimits, UNLIMITED};
 use crate::size::Size;
 
 mod arrivals;
+mod maintenance;
 mod reload;
 pub(crate) mod settings;
-mod upkeep;
 
 use arrivals::Arrivals;
 use settings::ArraySettings;
@@ -36,7 +36,7 @@ pub(crate) struct Machine {
     file: Option<PathBuf>,
     loaded: RefCell<policy::config::Loaded>,
     arrivals: Arrivals,
-    upkeep: upkeep::Upkeep,
+    maintenance: maintenance::Maintenance,
     /// Raised when the folders are to be searched.
     stirred: Signal,
     /// True if everything is to be looked at again.
@@ -58,7 +58,7 @@ impl Machine {
             file,
             loaded: RefCell::new(loaded),
             arrivals: Arrivals::default(),
-            upkeep: upkeep::Upkeep::default(),
+            maintenance: maintenance::Maintenance::default(),
             stirred: Signal::new(),
             anew: Cell::new(false),
         });
@@ -75,7 +75,7 @@ impl Machine {
         on.spawn_local(async move { uevents.watch_uevents().await });
         let reload = Rc::clone(&machine);
         on.spawn_local(async move { reload.watch_hangups().await });
-        on.spawn_local(async move { machine.keep_up().await });
+        on.spawn_local(async move { machine.maintain().await });
     }
 
     /// Returns the settings of this array.

@@ -58,6 +58,19 @@ impl Report for Array {
         if let Some(rebuild) = &self.last_rebuild {
             page.field("last rebuild", rebuild.sentence());
         }
+        self.show_scrubs(page);
+        self.show_exports(page);
+        page.line("");
+        page.table(&self.member_rows());
+        if page.is_verbose() {
+            page.line("");
+            page.table(&self.counter_rows(page));
+        }
+    }
+}
+
+impl Array {
+    fn show_scrubs(&self, page: &mut Page) {
         if let Some(scrub) = &self.last_scrub {
             page.field("last scrub", scrub.sentence(page));
             for finding in scrub.findings.iter().take(SHOWN_FINDINGS) {
@@ -70,17 +83,8 @@ impl Report for Array {
         if let Some(sentence) = self.scrub_record.sentence(page, self) {
             page.field("scrub", sentence);
         }
-        self.show_exports(page);
-        page.line("");
-        page.table(&self.member_rows());
-        if page.is_verbose() {
-            page.line("");
-            page.table(&self.counter_rows(page));
-        }
     }
-}
 
-impl Array {
     fn show_exports(&self, page: &mut Page) {
         self.exports.iter().for_each(|export| page.field("export", export));
         self.aoe.iter().for_each(|aoe| page.field("aoe", aoe.sentence()));

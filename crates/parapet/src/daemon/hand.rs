@@ -19,7 +19,8 @@ use os::{Executor, FileDisk, Socket, Spawner};
 
 use super::crew::{Card, Way, WorkerCommand};
 use super::exports::Shown;
-use super::{POOL_BYTES, TurnedAway, export, log_ending, nbd_server, origin};
+use super::listen::{TurnedAway, log_ending, origin};
+use super::{POOL_BYTES, export, nbd_server};
 use crate::tls::Identity;
 
 /// Runs the thread from start to end.

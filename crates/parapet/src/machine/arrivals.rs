@@ -35,7 +35,7 @@ const BURST: Duration = Duration::from_millis(200);
 /// What is known of the disks that no array of this server uses.
 #[derive(Default)]
 pub(super) struct Arrivals {
-    seen: RefCell<BTreeMap<PathBuf, Sighting>>,
+    seen: RefCell<BTreeMap<PathBuf, KnownDisk>>,
     /// Arrays that are not served, by UUID.
     waiting: RefCell<BTreeMap<String, Waiting>>,
     /// Served arrays that are members of others, by the UUID of the outer array.
@@ -47,7 +47,7 @@ pub(super) struct Arrivals {
 }
 
 /// A disk that was looked at.
-struct Sighting {
+struct KnownDisk {
     stamp: Stamp,
     /// UUID of its array.
     array: Option<String>,
@@ -183,7 +183,7 @@ impl Machine {
             if self.daemon.is_in_use(stamp.disk.node) {
                 // A user who removes it later does not want it back.
                 let array = known.and_then(|known| known.array.clone());
-                seen.insert(path, Sighting { stamp, array });
+                seen.insert(path, KnownDisk { stamp, array });
             } else if appeared || written || touched.contains(&path) {
                 fresh.push(Fresh { path, stamp, appeared });
             }
@@ -223,12 +223,10 @@ impl Machine {
                 None => self.await_members(&group),
             }
         }
-        let mut seen = self.arrivals.seen.borrow_mut();
         for Fresh { path, stamp, .. } in fresh {
-            let array = member_of.remove(path);
-            seen.insert(path.clone(), Sighting { stamp: stamp.clone(), array });
+            let known = KnownDisk { stamp: stamp.clone(), array: member_of.remove(path) };
+            self.arrivals.seen.borrow_mut().insert(path.clone(), known);
         }
-        drop(seen);
         drop(opened);
         for (served, path) in returned {
             self.take_back(&served, &path).await;

@@ -251,7 +251,8 @@ program, uri = sys.argv[1:]
 notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
 notify.bind("notify")
 os.environ["NOTIFY_SOCKET"] = os.path.abspath("notify")
-words = [program, "daemon", "--config", "parapet.toml", "--control", os.path.abspath("control.sock")]
+control = os.path.abspath("control.sock")
+words = [program, "daemon", "--config", "parapet.toml", "--control", control]
 
 def start(kept):
     child = os.fork()

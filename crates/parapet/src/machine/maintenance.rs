@@ -26,7 +26,7 @@ const BEGINNING: u64 = 256 << 20;
 
 /// What was decided before.
 #[derive(Default)]
-pub(super) struct Upkeep {
+pub(super) struct Maintenance {
     /// Arrays with a scrub that the schedule has started, by UUID.
     scheduled: RefCell<BTreeSet<String>>,
     /// The rate that a latency target allows now, by UUID.
@@ -37,7 +37,7 @@ pub(super) struct Upkeep {
 
 impl Machine {
     /// Decides again and again, until the server ends.
-    pub(super) async fn keep_up(self: Rc<Self>) {
+    pub(super) async fn maintain(self: Rc<Self>) {
         let clock = self.daemon.spawner().clock();
         while !self.daemon.is_ending() {
             for served in self.daemon.arrays() {
@@ -56,10 +56,10 @@ impl Machine {
             return;
         }
         let (name, uuid) = (served.name(), served.uuid());
-        let is_scheduled = self.upkeep.scheduled.borrow().contains(uuid);
+        let is_scheduled = self.maintenance.scheduled.borrow().contains(uuid);
         let standing = served.scrub_standing(is_scheduled);
         if standing.work != policy::schedule::Work::Scheduled {
-            self.upkeep.scheduled.borrow_mut().remove(uuid);
+            self.maintenance.scheduled.borrow_mut().remove(uuid);
         }
         let now = Timestamp::now();
         let local = Zoned::new(now, TimeZone::system()).datetime();
@@ -68,7 +68,7 @@ impl Machine {
             Decision::Start(from) => {
                 let repair = scrub.repair && served.array.geometry().redundancy() > 0;
                 let started = self.daemon.start_scrub(served, repair, from).await;
-                self.upkeep.scheduled.borrow_mut().insert(uuid.into());
+                self.maintenance.scheduled.borrow_mut().insert(uuid.into());
                 started.map(|message| format!("{message} (scheduled)"))
             }
             Decision::Pause => {
@@ -92,7 +92,7 @@ impl Machine {
             0 => u64::MAX,
             most => most,
         };
-        let mut allowed = self.upkeep.allowed.borrow_mut();
+        let mut allowed = self.maintenance.allowed.borrow_mut();
         let target = scrub.latency.filter(|_| status.job.is_some());
         let Some(target) = target else {
             if allowed.remove(served.uuid()).is_some() {
@@ -118,14 +118,14 @@ impl Machine {
             served.iter().map(|it| standing(&self.daemon, it, group(it))).collect()
         };
         let Some(next) = spares::next_move(&standings) else { return };
-        if self.upkeep.refused.borrow().contains(&next) {
+        if self.maintenance.refused.borrow().contains(&next) {
             return;
         }
         match self.move_spare(&next).await {
             Ok(message) => tracing::info!("{message} (shared spare)"),
             Err(failure) => {
                 tracing::error!("{}: the spare {} is not moved: {failure}", next.to, next.spare);
-                self.upkeep.refused.borrow_mut().push(next);
+                self.maintenance.refused.borrow_mut().push(next);
             }
         }
     }
