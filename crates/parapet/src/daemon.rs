@@ -402,6 +402,9 @@ impl Daemon {
         self.with_patience(farewells).await;
         self.stop_aoe();
         self.end_attachments().await;
+        // An array that is being started is stopped with the others.
+        let clock = self.spawner.clock();
+        let _turn = first(self.turn(), clock.sleep_until(clock.now() + CLIENTS)).await;
         let mut result = Ok(());
         // Inner arrays started first and stop last.
         for served in self.arrays().iter().rev() {
@@ -410,7 +413,6 @@ impl Daemon {
             self.arrays.borrow_mut().retain(|other| !Rc::ptr_eq(other, served));
             result = result.and(stopped);
         }
-        let clock = self.spawner.clock();
         let deadline = clock.sleep_until(clock.now() + LAST_WORDS);
         let silence = async {
             while self.conversations.get() > 0 {

@@ -67,7 +67,10 @@ impl Machine {
             let machine = Rc::clone(&starter);
             Box::pin(async move { machine.start_named(&name).await })
         }));
-        machine.look().await;
+        {
+            let _turn = daemon.turn().await;
+            machine.look().await;
+        }
         let on = daemon.spawner();
         let arrivals = Rc::clone(&machine);
         on.spawn_local(async move { arrivals.watch_arrivals().await });

@@ -40,7 +40,7 @@ pub struct Config {
 pub struct Arrays {
     /// Folders to search for members.
     pub scan: Vec<String>,
-    /// Names or UUIDs of the arrays to serve; empty for all that are found.
+    /// Names or UUIDs of the arrays to serve, with those inside them; empty for all that are found.
     pub start: Vec<String>,
     /// How long to wait for the missing members of an array before it is started without them.
     pub degraded_after: Period,

@@ -1,11 +1,12 @@
 //! What `machine` needs of a server that it manages.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 
+use ::io::Turn;
 use layout::{MemberId, Mode};
 use os::Signal;
 
@@ -22,8 +23,12 @@ pub(crate) type Starter = dyn Fn(String) -> Pin<Box<dyn Future<Output = Result<S
 #[derive(Default)]
 pub(super) struct Managed {
     starter: RefCell<Option<Rc<Starter>>>,
-    /// UUIDs of the arrays that a user has stopped.
-    stopped: RefCell<BTreeSet<String>>,
+    /// The arrays that a user has stopped, by UUID: each with name and UUID of the array that the
+    /// order named, which it may be inside of.
+    stopped: RefCell<BTreeMap<String, [String; 2]>>,
+    /// True while a task changes which arrays are served.
+    changing: Cell<bool>,
+    changed: ::io::Signal,
     /// SIGHUPs so far, and those dealt with.
     hangups: Cell<(u64, u64)>,
 }
@@ -79,16 +84,30 @@ impl Daemon {
 
     /// Returns true if a user has stopped this array: it starts again only on request.
     pub(crate) fn was_stopped(&self, uuid: &str) -> bool {
-        self.managed.stopped.borrow().contains(uuid)
+        self.managed.stopped.borrow().contains_key(uuid)
     }
 
-    pub(super) fn note_stopped(&self, uuid: &str) {
-        self.managed.stopped.borrow_mut().insert(uuid.into());
+    /// Notes that a user has stopped this array, and those inside it.
+    pub(super) fn note_stopped(&self, served: &Served, all: &[String]) {
+        let order = [served.name().to_owned(), served.uuid().to_owned()];
+        let stopped = all.iter().map(|uuid| (uuid.clone(), order.clone()));
+        self.managed.stopped.borrow_mut().extend(stopped);
     }
 
-    /// Notes that this array has started.
-    pub(crate) fn note_started(&self, uuid: &str) {
-        self.managed.stopped.borrow_mut().remove(uuid);
+    /// Forgets that a user has stopped the array of this name or UUID.
+    pub(crate) fn forget_stop(&self, wanted: &str) {
+        let is_other = |order: &[String; 2]| order.iter().all(|name| name != wanted);
+        self.managed.stopped.borrow_mut().retain(|_, order| is_other(order));
+    }
+
+    /// Waits for the turn to change which arrays are served.
+    pub(crate) async fn turn(&self) -> Turn<'_> {
+        loop {
+            match Turn::take(&self.managed.changing, &self.managed.changed) {
+                Some(turn) => return turn,
+                None => self.managed.changed.wait().await,
+            }
+        }
     }
 
     /// Returns true if NBD clients can use the array.

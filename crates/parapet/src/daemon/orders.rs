@@ -107,7 +107,6 @@ impl Daemon {
         self.retire(served).await;
         let result = self.give_up(served).await;
         served.log_final_state();
-        self.note_stopped(served.uuid());
         if self.arrays.borrow().is_empty() && !self.is_managed() {
             self.end();
         }
@@ -128,6 +127,7 @@ impl Daemon {
             }
         }
         self.arrays.borrow_mut().retain(|other| !gone.iter().any(|uuid| uuid == other.uuid()));
+        self.note_stopped(served, &gone);
         result
     }
 

@@ -83,8 +83,10 @@ struct Waiting {
     slots: usize,
     /// When its first member was seen.
     since: Time,
-    /// Its members at the last attempt to start it.
+    /// The last attempt to start it: its members, and whether some could be missing.
     tried: Option<(usize, bool)>,
+    /// What was logged of it last.
+    said: String,
 }
 
 impl Machine {
@@ -98,6 +100,7 @@ impl Machine {
                 clock.sleep_until(clock.now() + BURST).await;
             };
             first(stirred, wait).await;
+            let _turn = self.daemon.turn().await;
             if self.daemon.is_ending() {
                 return;
             }
@@ -132,21 +135,26 @@ impl Machine {
     fn next_start(&self, clock: &dyn Clock) -> Duration {
         let patience = self.loaded.borrow().config.arrays.degraded_after.0;
         let waiting = self.arrivals.waiting.borrow();
-        let open = waiting.values().filter(|it| !it.tried.is_some_and(|(_, degraded)| degraded));
-        let left = open.map(|it| (it.since + patience) - clock.now());
-        left.min().unwrap_or(SEARCH_EVERY)
+        // An array that can start has been started, or its members are awaited.
+        let awaited = waiting.iter().filter(|(uuid, array)| {
+            self.may_start(uuid, array) && !array.tried.is_some_and(|(_, degraded)| degraded)
+        });
+        let left = awaited.map(|(_, it)| (it.since + patience) - clock.now());
+        left.min().unwrap_or(SEARCH_EVERY).max(BURST)
+    }
+
+    /// Returns true if the configuration names this array, and no user has stopped it.
+    fn may_start(&self, uuid: &str, array: &Waiting) -> bool {
+        self.loaded.borrow().config.starts(&array.name, uuid) && !self.daemon.was_stopped(uuid)
     }
 
     /// Searches the folders, and deals with what is new.
     pub(super) async fn look(&self) {
-        if self.anew.take() {
-            self.arrivals.seen.borrow_mut().clear();
-        }
         let fresh = self.fresh().await;
         if !fresh.is_empty() {
             self.sight(&fresh).await;
         }
-        while self.start_next().await {}
+        while !self.daemon.is_ending() && self.start_next().await {}
     }
 
     /// Returns the disks that are new or changed, and not in use by this server.
@@ -172,7 +180,7 @@ impl Machine {
                 Err(_) => {}
             }
         }
-        let touched = std::mem::take(&mut *self.arrivals.touched.borrow_mut());
+        let (anew, touched) = (self.anew.take(), self.arrivals.touched.take());
         let mut seen = self.arrivals.seen.borrow_mut();
         seen.retain(|path, _| found.contains_key(path));
         let mut fresh = Vec::new();
@@ -184,7 +192,7 @@ impl Machine {
                 // A user who removes it later does not want it back.
                 let array = known.and_then(|known| known.array.clone());
                 seen.insert(path, KnownDisk { stamp, array });
-            } else if appeared || written || touched.contains(&path) {
+            } else if anew || appeared || written || touched.contains(&path) {
                 fresh.push(Fresh { path, stamp, appeared });
             }
         }
@@ -241,7 +249,10 @@ impl Machine {
             slots: group.slots,
             since,
             tried: None,
+            said: String::new(),
         });
+        // A disk that was in the way of a start may have changed.
+        known.tried = None;
         known.slots = known.slots.max(group.slots);
     }
 
@@ -272,11 +283,8 @@ impl Machine {
             (there > 0 && is_new && (!degraded || is_due)).then_some(attempt)
         };
         let next = {
-            let loaded = self.loaded.borrow();
             let mut waiting = self.arrivals.waiting.borrow_mut();
-            let wanted = waiting.iter_mut().filter(|(uuid, array)| {
-                loaded.config.starts(&array.name, uuid) && !self.daemon.was_stopped(uuid)
-            });
+            let wanted = waiting.iter_mut().filter(|(uuid, array)| self.may_start(uuid, array));
             let mut ready = wanted.filter_map(|(uuid, it)| Some((ready(uuid, it)?, uuid, it)));
             // Complete arrays first: one of them may be a member of another.
             let mut all: Vec<_> = ready.by_ref().collect();
@@ -291,9 +299,18 @@ impl Machine {
             Ok(()) => {
                 self.arrivals.waiting.borrow_mut().remove(&uuid);
             }
-            // A spare counts as a member before the start: some may be missing.
-            Err(failure) if !degraded => tracing::info!("{name}: waiting for members: {failure}"),
-            Err(failure) => tracing::error!("{name}: not started: {failure}"),
+            Err(failure) => {
+                let mut waiting = self.arrivals.waiting.borrow_mut();
+                let said = waiting.get_mut(&uuid).map(|array| &mut array.said);
+                let text = failure.to_string();
+                if said.is_none_or(|said| std::mem::replace(said, text.clone()) != text) {
+                    // A spare counts as a member before the start: some may be missing.
+                    match degraded {
+                        false => tracing::info!("{name}: waiting for members: {text}"),
+                        true => tracing::error!("{name}: not started: {text}"),
+                    }
+                }
+            }
         }
         true
     }
@@ -303,9 +320,15 @@ impl Machine {
     /// # Errors
     /// If there is none of this name, or it cannot start.
     pub(super) async fn start_named(&self, wanted: &str) -> Result<String> {
-        self.look().await;
         if let Some(served) = self.daemon.find(wanted) {
             return Ok(format!("{}: it is being served", served.name()));
+        }
+        let _turn = self.daemon.turn().await;
+        self.daemon.forget_stop(wanted);
+        self.anew.set(true);
+        self.look().await;
+        if let Some(served) = self.daemon.find(wanted) {
+            return Ok(format!("{}: started", served.name()));
         }
         let found: Vec<(String, String)> = {
             let waiting = self.arrivals.waiting.borrow();
@@ -345,7 +368,6 @@ impl Machine {
         members.extend(inner.iter().map(|served| Opened::array(&served.array, on)));
         let all: Vec<&Opened> = members.iter().collect();
         let served = sources::start(Some(uuid), &all, (&assembly, &run), &[], daemon).await?;
-        daemon.note_started(uuid);
         inner.iter().for_each(|it| it.put_inside(&served));
         self.arrivals.inner.borrow_mut().retain(|(outer, _)| outer != uuid);
         match self.outer_of(&served).await {

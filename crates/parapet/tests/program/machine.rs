@@ -122,6 +122,13 @@ fn nested_arrays_start_from_the_inside() {
         machine.arrays().into_iter().filter(|it| it["exports"] != serde_json::json!([])).collect();
     assert_eq!((machine.arrays().len(), exported.len()), (3, 1));
     assert_eq!(exported[0]["name"], "tank");
+    // All three stop together, stay so, and start together.
+    machine.world.order(&["stop", "tank"]);
+    machine.create("other", "1", &["o0", "o1"], &[]);
+    until(|| machine.is_healthy("other"));
+    assert_eq!(machine.arrays().len(), 1, "{:?}", machine.arrays());
+    machine.world.order(&["start", "tank"]);
+    assert_eq!(machine.arrays().len(), 4);
     assert_eq!(server.terminate(), 0);
 }
 
