@@ -124,6 +124,9 @@ impl Reading {
             let (Some(id), Some(raw)) = (attribute["id"].as_u64(), raw_of(attribute)) else {
                 continue;
             };
+            if self.attributes.iter().any(|known| known.id == id.to_string()) {
+                continue;
+            }
             let name = attribute["name"].as_str().unwrap_or("unknown").replace('_', " ");
             let fails = attribute["when_failed"].as_str() == Some("now");
             // Attributes of old age pass their threshold without harm.
