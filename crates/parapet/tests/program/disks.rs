@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use crate::checksums::{filled, find, flip};
 use crate::world::{Server, World, not_tried, until};
 
 const SEAGATE: &str = include_str!("../../../policy/src/health/documents/seagate.json");
@@ -93,7 +94,7 @@ impl Rack {
         self.world.launch_tool(&[&program[..], &devices, &fixed, flags].concat())
     }
 
-    /// Runs `parapet disk …`; returns exit status, standard output and standard error.
+    /// Runs `parapet disk …`; returns the exit status and all output.
     fn disk(&self, words: &[&str]) -> (i32, String) {
         let control = format!("--control=unix:{}", self.world.path("control.sock").display());
         let mut command = self.world.command(&[&["disk"], words, &[&control]].concat());
@@ -330,5 +331,23 @@ fn disks_are_listed_shown_tested_and_located() {
     assert!(code == 1 && text.contains("ledmon"), "{text}");
     let (code, text) = rack.disk(&["smart", "nothing"]);
     assert!(code == 5 && text.contains("nothing: there is no such disk"), "{text}");
+    assert_eq!(server.terminate(), 0);
+}
+
+/// Errors that the array sees count without SMART data: members in files have none.
+#[test]
+fn wrong_checksums_make_a_disk_suspect_without_smart() {
+    let world = World::new();
+    let (members, data) = filled(&world);
+    let (slot, at) = find(&world, &members, &data[..4096]);
+    flip(&world, &members[slot], at);
+    let server = world.serve(&["tank", "m0", "m1", "m2", FAST[0], FAST[1]]);
+    assert!(world.content()[..data.len()] == *data);
+    let health = || world.order(&["status", "tank"])["slots"][slot]["member"]["health"].clone();
+    until(|| health()["level"] == "suspect");
+    assert_eq!(health()["reasons"][0], "1 block with a wrong checksum in an array");
+    assert_eq!(server.terminate(), 0);
+    let server = world.serve(&["tank", "m0", "m1", "m2", FAST[0], FAST[1]]);
+    until(|| health()["level"] == "suspect");
     assert_eq!(server.terminate(), 0);
 }

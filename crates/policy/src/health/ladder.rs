@@ -17,6 +17,9 @@ use serde::{Deserialize, Serialize};
 
 use super::{Reading, Settings};
 
+/// How long slowness counts: a disk that is slow now and then must not raise an alarm each time.
+const SLOW_MEMORY: Duration = Duration::from_secs(86_400);
+
 /// How bad a disk is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -148,6 +151,8 @@ pub struct Disk {
     /// The latest counts of each member on it: failed reads, wrong checksums.
     members: BTreeMap<String, (u64, u64)>,
     growth: BTreeMap<Counter, Growth>,
+    /// When an array saw it slow last.
+    slow_at: Option<Timestamp>,
 }
 
 impl Disk {
@@ -169,11 +174,14 @@ impl Disk {
         }
         self.take_own(now, own);
         // A clock that was set back forgets nothing.
-        let is_remembered = |growth: &Growth| {
-            Duration::try_from(now.duration_since(growth.latest)).unwrap_or_default()
-                <= settings.memory.0
+        let is_within = |time: Timestamp, span: Duration| {
+            Duration::try_from(now.duration_since(time)).unwrap_or_default() <= span
         };
-        self.growth.retain(|_, growth| is_remembered(growth));
+        self.growth.retain(|_, growth| is_within(growth.latest, settings.memory.0));
+        if own.iter().any(|own| own.slow) {
+            self.slow_at = Some(now);
+        }
+        self.slow_at = self.slow_at.filter(|&time| is_within(time, SLOW_MEMORY));
         self.judge(own, settings)
     }
 
@@ -223,7 +231,7 @@ impl Disk {
         if own.iter().any(|own| own.lost) {
             found.add(Level::Fail, "an array has lost it");
         }
-        self.judge_errors(own, settings, &mut found);
+        self.judge_errors(settings, &mut found);
         if let Some(reading) = &self.reading {
             self.judge_counters(reading, &mut found);
             judge_condition(reading, settings, &mut found);
@@ -236,7 +244,7 @@ impl Disk {
         found.verdict()
     }
 
-    fn judge_errors(&self, own: &[Own], settings: &Settings, found: &mut Findings) {
+    fn judge_errors(&self, settings: &Settings, found: &mut Findings) {
         let reads = self.grown(Counter::ReadErrors).max(self.grown(Counter::Uncorrectable));
         if reads >= settings.read_errors {
             let limit = settings.read_errors;
@@ -248,7 +256,7 @@ impl Disk {
                 found.add(Level::Suspect, &counter.counted(count));
             }
         }
-        if own.iter().any(|own| own.slow) {
+        if self.slow_at.is_some() {
             found.add(Level::Suspect, "far slower than the other members of its array");
         }
     }

@@ -53,7 +53,8 @@ impl Played {
     fn after(&mut self, span: SignedDuration) -> Verdict {
         self.now += span;
         let reading = self.reading();
-        self.disk.observe(self.now, Some(&reading), &[self.own.clone()], &self.settings)
+        let own = std::slice::from_ref(&self.own);
+        self.disk.observe(self.now, Some(&reading), own, &self.settings)
     }
 
     #[track_caller]
@@ -200,6 +201,8 @@ fn errors_in_arrays_count_beside_smart() {
     disk.own.slow = true;
     disk.expect(Level::Suspect, "far slower");
     disk.own.slow = false;
+    disk.expect(Level::Suspect, "far slower");
+    assert_eq!(disk.after(SignedDuration::from_hours(25)), Verdict::default(), "a day later");
     disk.own.checksum_errors = 1;
     disk.expect(Level::Suspect, "1 block with a wrong checksum");
     disk.own.read_errors = 4;
