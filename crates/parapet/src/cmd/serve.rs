@@ -91,8 +91,8 @@ pub(crate) struct Outlets {
     /// as 127.0.0.1:7580, or unix:PATH (mode 0600)
     #[arg(long, value_name = "ADDRESS")]
     page: Option<Listen>,
-    /// Watch the disks of the members with smartctl: alert, replace-if-spare (copy a failing disk to
-    /// a spare) or off [default: off; without POLICY: replace-if-spare]
+    /// Watch the disks of the members with smartctl: alert, replace-if-spare (copy a failing disk
+    /// to a spare) or off [default: off; without POLICY: replace-if-spare]
     #[arg(long, value_name = "POLICY", num_args = 0..=1, require_equals = true,
         default_missing_value = "replace-if-spare")]
     health: Option<Policy>,

@@ -42,6 +42,8 @@ struct Watched {
     verdict: Verdict,
     /// What arrays see of it in this look.
     own: Vec<Own>,
+    /// True if smartctl was asked: a disk that joins is not to wait for its turn.
+    asked: bool,
 }
 
 impl Watcher {
@@ -103,6 +105,7 @@ impl Watcher {
                     disk: memory::load(key),
                     verdict: Verdict::default(),
                     own: Vec::new(),
+                    asked: false,
                 });
                 // The kernel may have given it another name.
                 watched.whole.clone_from(whole);
@@ -121,8 +124,10 @@ impl Watcher {
             if self.is_stopped() {
                 return;
             }
-            let whole = self.disks.get(&key).and_then(|watched| watched.whole.clone());
-            let reading = whole.filter(|_| is_due).and_then(|whole| self.read(&whole));
+            let Some(watched) = self.disks.get_mut(&key) else { continue };
+            let is_new = !std::mem::replace(&mut watched.asked, true);
+            let whole = watched.whole.clone().filter(|_| is_due || is_new);
+            let reading = whole.and_then(|whole| self.read(&whole));
             let Some(watched) = self.disks.get_mut(&key) else { continue };
             let before = watched.disk.clone();
             let (now, own) = (Timestamp::now(), &watched.own);
@@ -246,10 +251,10 @@ impl Watcher {
 }
 
 /// The disks that a member is on, each with its key; a file is a disk of its own. None for a member
-/// on another machine, and for an array.
+/// on another machine, for an array, and for a member without a UUID.
 fn places_of(member: &Member) -> Vec<(String, Option<WholeDisk>)> {
     let path = Path::new(&member.name);
-    if is_remote(path) || !path.is_absolute() {
+    if is_remote(path) || !path.is_absolute() || member.uuid.is_empty() {
         return Vec::new();
     }
     let found = whole::of(path);

@@ -3,7 +3,7 @@
 //! | level | because of |
 //! |---|---|
 //! | watch | counters above zero that do not grow; heat; CRC errors (check the cable) |
-//! | suspect | counters that grow, pending sectors, errors in an array, slowness, worn spare blocks |
+//! | suspect | growing counters, pending sectors, errors in an array, slowness, worn spare blocks |
 //! | replace | the disk reports that it fails; repeated failed reads |
 //! | fail | an array has lost it |
 //!
