@@ -8,9 +8,7 @@ use net::nbd::limits::{DEFAULT_MEMORY, MAX_PAYLOAD};
 use net::nbd::wire::MAX_STRING_BYTES;
 use os::{Address, Listener, Signals, Spawner, Stdio};
 use panel::{Listen, Running};
-use policy::Period;
 use policy::config::Loaded;
-use policy::health::Policy;
 
 use crate::api::Serving;
 use crate::cmd::page;
@@ -21,8 +19,9 @@ use crate::flags::{Control, address};
 use crate::machine::settings;
 use crate::size::Size;
 use crate::terminal::Terminal;
-use crate::{disk_health, notify, places, tls};
+use crate::{notify, places, tls};
 
+mod health;
 pub(crate) mod sources;
 
 pub(crate) use sources::{Sources, members_among, resting};
@@ -91,14 +90,8 @@ pub(crate) struct Outlets {
     /// as 127.0.0.1:7580, or unix:PATH (mode 0600)
     #[arg(long, value_name = "ADDRESS")]
     page: Option<Listen>,
-    /// Watch the disks of the members with smartctl: alert, replace-if-spare (copy a failing disk
-    /// to a spare) or off [default: off; without POLICY: replace-if-spare]
-    #[arg(long, value_name = "POLICY", num_args = 0..=1, require_equals = true,
-        default_missing_value = "replace-if-spare")]
-    health: Option<Policy>,
-    /// Time between two SMART readings of a disk [default: 90 min]
-    #[arg(long, value_name = "PERIOD", requires = "health", value_parser = period)]
-    health_poll: Option<Period>,
+    #[command(flatten)]
+    health: health::Flags,
     #[command(flatten)]
     tls: TlsFlags,
 }
@@ -111,11 +104,6 @@ fn nbd_memory(text: &str) -> std::result::Result<Size, String> {
         return Err(format!("at least {} MiB: one request may be that large", least >> 20));
     }
     Ok(size)
-}
-
-/// Parses a length of time.
-fn period(text: &str) -> std::result::Result<Period, String> {
-    text.to_owned().try_into()
 }
 
 /// Parses an export name that a client can request.
@@ -198,6 +186,7 @@ impl Outlets {
             notify: None,
             control,
             page: config.page.listen.as_ref().map(listen).transpose()?,
+            health: health::Flags::configured(&config.health),
             tls: TlsFlags { tls: None, tls_cert, tls_key, tls_ca: file(&nbd.tls_ca) },
         })
     }
@@ -239,7 +228,7 @@ impl Outlets {
                     return Err(failure);
                 }
             };
-            let health = match self.watch_disks(&daemon) {
+            let health = match self.health.start(&daemon.control_addresses()) {
                 Ok(health) => health,
                 Err(failure) => {
                     let _ = daemon.close().await;
@@ -291,24 +280,6 @@ impl Outlets {
     fn open_page(&self, daemon: &Daemon) -> Result<Option<(Running, String)>> {
         let control = daemon.control_addresses();
         self.page.as_ref().map(|listen| page::of_server(listen, &control)).transpose()
-    }
-
-    /// Starts to watch disks, if they are to be watched.
-    fn watch_disks(&self, daemon: &Daemon) -> Result<Option<disk_health::Running>> {
-        let Some(policy) = self.health else { return Ok(None) };
-        let defaults = policy::health::Settings::default();
-        let poll = self.health_poll.unwrap_or(defaults.poll);
-        let settings = policy::health::Settings { policy, poll, ..defaults };
-        let control = daemon.control_addresses().into_iter().find_map(|address| match address {
-            Address::Unix(path) => Some(path),
-            Address::Tcp(_) => None,
-        });
-        let control = control.ok_or_else(|| {
-            let message =
-                "--health: orders go over the control API, and there is no control socket";
-            Failure::new(Id::Usage, message, "add --control unix:PATH")
-        })?;
-        disk_health::start(&settings, &control)
     }
 
     /// Warns of addresses that admit too many clients, or none.
