@@ -130,7 +130,8 @@ fn debian(root: &Path, program: &Path) -> Result<PathBuf, Failure> {
     let control = format!(
         "Package: parapet\nVersion: {version}\nSection: admin\nPriority: optional\n\
          Architecture: {architecture}\nMaintainer: Parapet maintainers \
-         <maintainers@parapet.invalid>\nDepends: {depends}\nSuggests: mdadm, smartmontools\n\
+         <maintainers@parapet.invalid>\nDepends: {depends}\n\
+         Suggests: ledmon, mdadm, smartmontools\n\
          Description: {DESCRIPTION}"
     );
     staged.write("DEBIAN/control", control.as_bytes(), 0o644)?;

@@ -153,9 +153,31 @@ pub(crate) struct Member {
     pub(crate) read_latency: Option<Latency>,
     pub(crate) write_latency: Option<Latency>,
     pub(crate) trouble: Option<String>,
+    pub(crate) health: Option<DiskHealth>,
     pub(crate) last_slot: Option<usize>,
     #[serde(default)]
     pub(crate) replaced: bool,
+}
+
+words! {
+    /// How bad the disk of a member is.
+    HealthLevel {
+        Ok "ok", Watch "watch", Suspect "suspect", Replace "replace", Fail "fail",
+    }
+}
+
+#[derive(Deserialize)]
+pub(crate) struct DiskHealth {
+    pub(crate) level: HealthLevel,
+    pub(crate) temperature_celsius: Option<i64>,
+    #[serde(default)]
+    pub(crate) attributes: Vec<SmartAttribute>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct SmartAttribute {
+    pub(crate) id: String,
+    pub(crate) raw: u64,
 }
 
 #[derive(Clone, Copy, Deserialize)]

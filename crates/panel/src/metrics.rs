@@ -5,7 +5,7 @@
 
 use std::fmt::Write;
 
-use crate::document::{Array, Member, SlotState, State};
+use crate::document::{Array, HealthLevel, Member, SlotState, State};
 use crate::source::Snapshot;
 
 /// The content type of [`text`].
@@ -27,6 +27,7 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     page.redundancy();
     page.jobs();
     page.disks();
+    page.health();
     page.text
 }
 
@@ -225,6 +226,30 @@ impl Page<'_> {
         });
     }
 
+    /// Adds the health of disks that a server watches.
+    fn health(&mut self) {
+        let help = "1 for the level of a disk's health; absent for disks that nobody watches.";
+        self.of_disks(("parapet_disk_health", "gauge", help), |member| {
+            use HealthLevel::{Fail, Ok, Replace, Suspect, Watch};
+            let Some(health) = &member.health else { return Vec::new() };
+            let sample = |level: HealthLevel| {
+                let is_so = f64::from(health.level == level);
+                (vec![("level", level.text().to_owned())], is_so)
+            };
+            [Ok, Watch, Suspect, Replace, Fail].map(sample).into()
+        });
+        let help = "Temperature of a disk.";
+        self.of_disks(("parapet_disk_temperature_celsius", "gauge", help), |member| {
+            let celsius = member.health.as_ref().and_then(|it| it.temperature_celsius);
+            celsius.map(|celsius| (Vec::new(), celsius as f64)).into_iter().collect()
+        });
+        let help = "Raw SMART value of a disk, by ATA's number or the name of NVMe and SCSI.";
+        self.of_disks(("parapet_smart_attribute_raw", "gauge", help), |member| {
+            let attributes = member.health.iter().flat_map(|health| &health.attributes);
+            attributes.map(|it| (vec![("id", it.id.clone())], it.raw as f64)).collect()
+        });
+    }
+
     /// Adds a metric of each disk; `samples` adds labels to those of array and disk.
     fn of_disks(&mut self, head: (&str, &str, &str), samples: impl Fn(&Member) -> Vec<Sample>) {
         self.each(head, |array| {
@@ -302,6 +327,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::document::{DiskHealth, SmartAttribute};
     use crate::verdict::tests::healthy;
 
     fn of(arrays: Vec<Array>) -> String {
@@ -352,6 +378,26 @@ mod tests {
         assert_eq!(series.len(), all, "{text}");
         assert!(text.contains("array=\"01:02\",disk=\"S0\""), "{text}");
         assert!(text.contains("array=\"03:04\",disk=\"/dev/sd0\""), "{text}");
+    }
+
+    #[test]
+    fn the_health_of_a_disk_has_its_level_and_its_smart_values() {
+        let mut array = healthy();
+        array.slots[0].member.as_mut().unwrap().health = Some(DiskHealth {
+            level: HealthLevel::Suspect,
+            temperature_celsius: Some(34),
+            attributes: vec![SmartAttribute { id: "197".into(), raw: 3 }],
+        });
+        let text = of(vec![array]);
+        for line in [
+            "parapet_disk_health{array=\"tank\",disk=\"S0\",level=\"suspect\"} 1",
+            "parapet_disk_health{array=\"tank\",disk=\"S0\",level=\"ok\"} 0",
+            "parapet_disk_temperature_celsius{array=\"tank\",disk=\"S0\"} 34",
+            "parapet_smart_attribute_raw{array=\"tank\",disk=\"S0\",id=\"197\"} 3",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+        }
+        assert!(!text.contains("parapet_disk_health{array=\"tank\",disk=\"S1\""), "{text}");
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::page::Page;
 mod configuration;
 mod consistency;
 mod discovery;
+mod disks;
 mod examined;
 mod exported;
 mod history;
@@ -31,6 +32,7 @@ mod text;
 pub(crate) use configuration::{Configuration, ConfigurationSetting};
 pub(crate) use consistency::{Consistency, of_new};
 pub(crate) use discovery::{AoePath, AoeTarget, Discovery};
+pub(crate) use disks::{DiskList, DiskUse, DiskView, SmartView};
 pub(crate) use examined::{
     Examined, ExaminedDisk, LogView, PrivateView, SignatureView, SuperblockView,
 };
@@ -40,7 +42,7 @@ pub(crate) use iostat::Iostat;
 pub(crate) use job::{Finding, Job, JobKind, LastRebuild, Scrub, ScrubRecord, percent};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
-pub(crate) use order::{Order, Speed};
+pub(crate) use order::{DiskHealth, HealthLevel, Order, SmartAttribute, Speed};
 pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};
 pub(crate) use serving::{PageView, Serving};
 
@@ -314,6 +316,9 @@ pub(crate) struct Member {
     /// Latency of writes that wait for this member; null without enough samples.
     #[serde(default)]
     pub(crate) write_latency: Option<Latency>,
+    /// Health of its disk; null if it is not known.
+    #[serde(default)]
+    pub(crate) health: Option<DiskHealth>,
     /// Why it was lost, or its problem; null if there is none.
     pub(crate) trouble: Option<String>,
     /// Its last slot, if it has none now; null if unknown.

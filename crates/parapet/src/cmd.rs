@@ -23,6 +23,7 @@ mod config;
 pub(crate) mod create;
 mod daemon;
 mod destroy;
+mod disk;
 mod events;
 mod examine;
 mod export;
@@ -79,6 +80,7 @@ pub(crate) enum Verb {
     Speed(speed::Args),
     Wait(wait::Args),
     Health(health::Args),
+    Disk(disk::Args),
     Attach(attach::Attach),
     Detach(attach::Detach),
     Page(page::Args),
@@ -133,6 +135,7 @@ impl Verb {
             Verb::Speed(args) => speed::run(&args, terminal),
             Verb::Wait(args) => wait::run(&args, terminal),
             Verb::Health(args) => health::run(&args, terminal),
+            Verb::Disk(args) => disk::run(&args, terminal),
             Verb::Attach(args) => attach::attach(&args, terminal),
             Verb::Detach(args) => attach::detach(&args, terminal),
             Verb::Page(args) => page::run(&args, terminal),

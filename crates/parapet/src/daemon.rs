@@ -44,6 +44,7 @@ mod control;
 mod crew;
 mod exports;
 mod hand;
+mod health;
 mod history;
 mod job_rate;
 mod keep;

@@ -347,7 +347,7 @@ pub(crate) fn serial(path: &Path) -> Option<String> {
 }
 
 /// Returns the sysfs folder of a block device.
-fn sys(path: &Path) -> Option<PathBuf> {
+pub(crate) fn sys(path: &Path) -> Option<PathBuf> {
     let stat = fs::metadata(path).ok().filter(|stat| stat.file_type().is_block_device())?;
     let (major, minor) = numbers(stat.rdev());
     fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
@@ -359,7 +359,7 @@ const fn numbers(device: u64) -> (u64, u64) {
 }
 
 /// Returns the content of the first of these files that is not empty.
-fn first_text(folder: &Path, names: &[&str]) -> Option<String> {
+pub(crate) fn first_text(folder: &Path, names: &[&str]) -> Option<String> {
     names.iter().find_map(|name| {
         let bytes = fs::read(folder.join(name)).ok()?;
         // Page 0x80 begins with a header of four bytes.

@@ -16,6 +16,7 @@ mod client;
 mod cmd;
 mod daemon;
 mod demo;
+mod disk_health;
 mod disks;
 mod engine;
 mod failure;

@@ -25,6 +25,55 @@ pub(crate) struct Order {
     pub(crate) masks: Vec<String>,
     /// End the reservation.
     pub(crate) clear: bool,
+    /// What is known of the disk of the member.
+    pub(crate) health: Option<DiskHealth>,
+}
+
+/// Health of the disk that a member is on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct DiskHealth {
+    /// How bad it is.
+    pub(crate) level: HealthLevel,
+    /// Why, the worst first; empty if the disk is well.
+    pub(crate) reasons: Vec<String>,
+    /// What is done about it, or why nothing is; null if nothing has to be done.
+    pub(crate) step: Option<String>,
+    /// Temperature in degrees Celsius; null if unknown.
+    pub(crate) temperature_celsius: Option<i64>,
+    /// Raw SMART values.
+    pub(crate) attributes: Vec<SmartAttribute>,
+}
+
+/// How bad a disk is.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum HealthLevel {
+    /// Nothing is known against it.
+    #[default]
+    Ok,
+    /// Worth a look.
+    Watch,
+    /// It may fail.
+    Suspect,
+    /// It should be replaced while it still serves.
+    Replace,
+    /// It has failed in an array.
+    Fail,
+}
+
+/// A raw SMART value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
+pub(crate) struct SmartAttribute {
+    /// ATA's number, or the name that NVMe or SCSI has.
+    pub(crate) id: String,
+    /// Name for people.
+    pub(crate) name: String,
+    /// Raw value; packed counters are unpacked.
+    pub(crate) raw: u64,
 }
 
 /// Limits of background work, in bytes of each member per second.

@@ -116,10 +116,10 @@ fn reasons(array: &Array) -> Vec<String> {
 
 /// Ranks a problem: data loss comes first, then missing redundancy.
 fn severity(problem: &Problem) -> usize {
-    const MOST_SERIOUS_FIRST: [&str; 16] = [
+    const MOST_SERIOUS_FIRST: [&str; 17] = [
         "PPT-8003", "PPT-8019", "PPT-8012", "PPT-8014", "PPT-8002", "PPT-8018", "PPT-8010",
-        "PPT-8011", "PPT-8001", "PPT-8004", "PPT-8007", "PPT-8005", "PPT-8016", "PPT-8017",
-        "PPT-8015", "PPT-8013",
+        "PPT-8011", "PPT-8001", "PPT-8004", "PPT-8007", "PPT-8020", "PPT-8005", "PPT-8016",
+        "PPT-8017", "PPT-8015", "PPT-8013",
     ];
     let place = MOST_SERIOUS_FIRST.iter().position(|&id| id == problem.id);
     place.unwrap_or(MOST_SERIOUS_FIRST.len())

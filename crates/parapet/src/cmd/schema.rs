@@ -4,9 +4,9 @@ use schemars::schema_for;
 use serde_json::{Value, json};
 
 use crate::api::{
-    Array, Assembled, Changed, Configuration, Demonstration, Discovery, ErrorView, Examined,
-    Health, History, Iostat, KeptList, List, Order, PageView, Plan, Recovered, Report, Serving,
-    Text, Waited, When,
+    Array, Assembled, Changed, Configuration, Demonstration, Discovery, DiskList, ErrorView,
+    Examined, Health, History, Iostat, KeptList, List, Order, PageView, Plan, Recovered, Report,
+    Serving, SmartView, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -48,6 +48,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(Configuration::SCHEMA, schema_for!(Configuration));
     put(Demonstration::SCHEMA, schema_for!(Demonstration));
     put(Discovery::SCHEMA, schema_for!(Discovery));
+    put(DiskList::SCHEMA, schema_for!(DiskList));
     put(Examined::SCHEMA, schema_for!(Examined));
     put(Health::SCHEMA, schema_for!(Health));
     put(History::SCHEMA, schema_for!(History));
@@ -58,6 +59,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(Plan::SCHEMA, schema_for!(Plan));
     put(Recovered::SCHEMA, schema_for!(Recovered));
     put(Serving::SCHEMA, schema_for!(Serving));
+    put(SmartView::SCHEMA, schema_for!(SmartView));
     put(Text::SCHEMA, schema_for!(Text));
     put(Waited::SCHEMA, schema_for!(Waited));
     put(When::SCHEMA, schema_for!(When));

@@ -21,6 +21,7 @@ use crate::size::Size;
 use crate::terminal::Terminal;
 use crate::{notify, places, tls};
 
+mod health;
 pub(crate) mod sources;
 
 pub(crate) use sources::{Sources, members_among, resting};
@@ -89,6 +90,8 @@ pub(crate) struct Outlets {
     /// as 127.0.0.1:7580, or unix:PATH (mode 0600)
     #[arg(long, value_name = "ADDRESS")]
     page: Option<Listen>,
+    #[command(flatten)]
+    health: health::Flags,
     #[command(flatten)]
     tls: TlsFlags,
 }
@@ -183,6 +186,7 @@ impl Outlets {
             notify: None,
             control,
             page: config.page.listen.as_ref().map(listen).transpose()?,
+            health: health::Flags::configured(&config.health),
             tls: TlsFlags { tls: None, tls_cert, tls_key, tls_ca: file(&nbd.tls_ca) },
         })
     }
@@ -224,6 +228,13 @@ impl Outlets {
                     return Err(failure);
                 }
             };
+            let health = match self.health.start(&daemon.control_addresses()) {
+                Ok(health) => health,
+                Err(failure) => {
+                    let _ = daemon.close().await;
+                    return Err(failure);
+                }
+            };
             self.warn(&daemon);
             let address = page.as_ref().map(|(_, address)| address.clone());
             let serving = Serving { page: address, ..serving(&daemon) };
@@ -238,7 +249,9 @@ impl Outlets {
                 terminal.report(&serving);
             }
             notify::ready(&format!("serving {} arrays", serving.arrays.len()));
-            daemon.run(&signals).await
+            let ended = daemon.run(&signals).await;
+            drop(health);
+            ended
         })?;
         Ok(Exit::Done)
     }

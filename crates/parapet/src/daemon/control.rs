@@ -8,9 +8,9 @@
 //! | `POST /v1/arrays/NAME/VERB` | `parapet/changed/1`; the body is a `parapet/order/1` |
 //!
 //! VERB is one of `fail remove add re-add replace scrub clear speed online offline shelf mask
-//! reservations attach detach notify-test stop`, and for a daemon `start`, of an array that is not
-//! served. Errors are `parapet/error/1`; the HTTP status follows from the exit status. The server
-//! accepts only its own user and root.
+//! reservations attach detach notify-test health stop`, and for a daemon `start`, of an array that
+//! is not served. Errors are `parapet/error/1`; the HTTP status follows from the exit status. The
+//! server accepts only its own user and root.
 
 use std::future::poll_fn;
 use std::io::{IoSlice, Result as IoResult};
@@ -98,7 +98,11 @@ impl Daemon {
                     })?,
                 };
                 let (array, command) = (served.name(), command_line(verb, &order));
-                tracing::info!("{array}: command: {command}");
+                // The thread that watches disks gives its notes as a user gives commands.
+                match *verb {
+                    "health" => tracing::debug!("{array}: command: {command}"),
+                    _ => tracing::info!("{array}: command: {command}"),
+                }
                 let result = self.carry_out(&served, verb, &order).await;
                 let message = result.inspect_err(|failure| {
                     tracing::info!("{array}: {command}: refused or failed: {}", failure.message);

@@ -85,6 +85,13 @@ impl History {
         entries.push_back(entry);
     }
 
+    /// The message of the latest event of this name about this member.
+    pub(super) fn latest(&self, event: &str, member: &str) -> Option<String> {
+        let entries = self.entries.borrow();
+        let is_it = |it: &&HistoryEntry| it.event == event && it.member.as_deref() == Some(member);
+        entries.iter().rev().find(is_it).map(|entry| entry.message.clone())
+    }
+
     /// Waits until all events are written, for a while: nothing follows.
     pub(super) fn close(&self) {
         if !self.writer.take().is_none_or(Writer::close) {

@@ -88,6 +88,7 @@ impl Daemon {
             "reservations" => self.order_reservations(served, order).await,
             "attach" => self.order_attach(served).await,
             "detach" => self.order_detach(served).await,
+            "health" => served.note_health(order),
             "notify-test" => self.test_alerts(served),
             "stop" => self.stop(served).await,
             _ => Err(usage(&format!("{verb} is no order"))),
@@ -513,7 +514,7 @@ fn writes(verb: &str, order: &Order) -> bool {
     }
 }
 
-fn member_of(order: &Order) -> Result<&str> {
+pub(super) fn member_of(order: &Order) -> Result<&str> {
     order.member.as_deref().ok_or_else(|| usage("the order names no member"))
 }
 

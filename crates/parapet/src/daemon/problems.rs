@@ -7,7 +7,7 @@ use layout::Mode;
 use os::Address;
 
 use super::Daemon;
-use crate::api::{Array, JournalState, Member, Problem, Slot, SlotState, State};
+use crate::api::{Array, HealthLevel, JournalState, Member, Problem, Slot, SlotState, State};
 
 /// The reason when an array has stopped accepting writes.
 const FULL_STORE: &str = "the store of its members has no space left";
@@ -257,6 +257,11 @@ fn problems_of_members(array: &Array, flag: &str) -> Vec<Problem> {
         if let Some(trouble) = member.trouble.as_ref().filter(|_| slot.replacement.is_none()) {
             problem("PPT-8007", format!("{who}: {trouble}"), action.clone());
         }
+        if slot.replacement.is_none()
+            && let Some((message, action)) = health_of(array, slot.slot, member, flag)
+        {
+            problem("PPT-8020", format!("{who}: {message}"), action);
+        }
         if member.slow && slot.replacement.is_none() {
             problem("PPT-8013", format!("{who} {}", slowness(member)), action.clone());
         }
@@ -272,6 +277,19 @@ fn problems_of_members(array: &Array, flag: &str) -> Vec<Problem> {
         }
     }
     problems
+}
+
+/// Describes the health of a member's disk, if somebody should act.
+fn health_of(array: &Array, slot: usize, member: &Member, flag: &str) -> Option<(String, String)> {
+    let health = member.health.as_ref()?;
+    let action = match health.level {
+        HealthLevel::Ok | HealthLevel::Watch => return None,
+        HealthLevel::Suspect => {
+            format!("parapet disk smart {}", crate::places::quoted(&member.name))
+        }
+        _ => format!("parapet replace {} {slot} DISK{flag}", array.name),
+    };
+    Some((health.sentence(), action))
 }
 
 /// Describes the checksum errors of a member.

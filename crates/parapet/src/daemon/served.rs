@@ -19,6 +19,7 @@ use super::history::History;
 use super::job_rate::JobRate;
 use super::scrub::Scrubs;
 use super::watch::Watched;
+use crate::api::DiskHealth;
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result};
 use crate::places;
@@ -75,6 +76,8 @@ pub(crate) struct Served {
     pub(super) job_rate: JobRate,
     /// Orders the writes of its clients.
     writers: Writers,
+    /// Health of the disks of its members.
+    pub(super) health: RefCell<BTreeMap<MemberId, DiskHealth>>,
     pub(super) history: History,
     pub(super) scrubs: Scrubs,
     gone: Signal,
@@ -109,6 +112,7 @@ impl Served {
             watched,
             job_rate,
             writers: Writers::default(),
+            health: RefCell::default(),
             history,
             scrubs,
             gone,
@@ -183,6 +187,7 @@ impl Served {
     /// Records a member.
     pub(super) fn remember(&self, id: MemberId, member: Known) {
         self.forget_errors(id);
+        self.health.borrow_mut().remove(&id);
         self.known.borrow_mut().insert(id, member);
     }
 

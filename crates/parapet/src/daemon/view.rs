@@ -203,6 +203,7 @@ impl Served {
             repaired_bytes: status.repaired_bytes,
             bad_bytes: status.bad_bytes,
             slow: status.slow,
+            health: self.health_of(status.id),
             read_latency: status.reads.map(latency),
             write_latency: status.writes.map(latency),
             ..Member::default()

@@ -37,10 +37,16 @@ impl Machine {
         let tls = (&old.nbd.tls_cert, &old.nbd.tls_key, &old.nbd.tls_ca)
             != (&new.nbd.tls_cert, &new.nbd.tls_key, &new.nbd.tls_ca);
         let threads = old.arrays.threads != new.arrays.threads;
-        if is_gone || tls || threads || old.aoe != new.aoe || old.page != new.page {
+        if is_gone
+            || tls
+            || threads
+            || old.aoe != new.aoe
+            || old.page != new.page
+            || old.health != new.health
+        {
             tracing::warn!(
-                "addresses that are gone, TLS, threads, [aoe] and [page] change at the next start \
-                 of the daemon"
+                "addresses that are gone, TLS, threads, [aoe], [page] and [health] change at the \
+                 next start of the daemon"
             );
         }
         for served in self.daemon.arrays() {

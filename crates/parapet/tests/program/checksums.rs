@@ -12,7 +12,7 @@ const DATA: usize = 4 << 20;
 
 /// Creates an array of three with default options, fills it with a pattern, and stops it. Checksums
 /// are on by default.
-fn filled(world: &World) -> (Vec<String>, Vec<u8>) {
+pub fn filled(world: &World) -> (Vec<String>, Vec<u8>) {
     let members = world.create("5", 3, &["--chunk", "16K"]);
     let data = pattern(DATA, 3);
     std::fs::write(world.path("data"), &data).unwrap();
@@ -23,7 +23,7 @@ fn filled(world: &World) -> (Vec<String>, Vec<u8>) {
 }
 
 /// Returns the member that stores this block of the array, and its position.
-fn find(world: &World, members: &[String], block: &[u8]) -> (usize, u64) {
+pub fn find(world: &World, members: &[String], block: &[u8]) -> (usize, u64) {
     let found = members.iter().enumerate().find_map(|(slot, member)| {
         let bytes = std::fs::read(world.path(member)).unwrap();
         let at = bytes.chunks(BLOCK).position(|chunk| chunk == block)?;
@@ -33,7 +33,7 @@ fn find(world: &World, members: &[String], block: &[u8]) -> (usize, u64) {
 }
 
 /// Flips a byte of a member; a second call restores it.
-fn flip(world: &World, member: &str, at: u64) {
+pub fn flip(world: &World, member: &str, at: u64) {
     let file = std::fs::File::options().read(true).write(true).open(world.path(member)).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, at).unwrap();

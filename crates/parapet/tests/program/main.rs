@@ -13,6 +13,7 @@ mod checksums;
 mod clients;
 mod control;
 mod crash;
+mod disks;
 mod former;
 mod golden;
 mod hang;

@@ -1,0 +1,60 @@
+//! The health of the disks of members, as the thread that watches them reports it.
+//!
+//! The thread gives its notes over the control API. Here they become events, and problems of
+//! `status`. Decides nothing: `policy::health` does.
+
+use layout::MemberId;
+
+use super::Served;
+use super::orders::{member_of, usage};
+use crate::api::{DiskHealth, HealthLevel, Order, Severity};
+use crate::failure::Result;
+
+/// The word of the events. mdadm has none for this.
+const EVENT: &str = "DiskHealth";
+
+impl Served {
+    /// Takes what is known of a member's disk; a change of its level is an event.
+    ///
+    /// # Errors
+    /// If there is no such member.
+    pub(super) fn note_health(&self, order: &Order) -> Result<String> {
+        let id = self.resolve(member_of(order)?)?;
+        let health = order.health.clone().ok_or_else(|| usage("the order has no health"))?;
+        let (array, title) = (self.name(), self.title(id));
+        let level = health.level;
+        let before = self.health.borrow_mut().insert(id, health.clone());
+        let sentence = format!("{title}: {}", health.sentence());
+        if self.is_news(&title, before.map(|it| it.level), level) {
+            let severity = match level {
+                HealthLevel::Ok | HealthLevel::Watch => Severity::Info,
+                HealthLevel::Suspect => Severity::Warning,
+                HealthLevel::Replace | HealthLevel::Fail => Severity::Error,
+            };
+            match severity {
+                Severity::Error => tracing::error!("{array}: {sentence}"),
+                Severity::Warning => tracing::warn!("{array}: {sentence}"),
+                Severity::Info => tracing::info!("{array}: {sentence}"),
+            }
+            self.history.note((EVENT, severity), Some(&title), &sentence);
+        }
+        Ok(format!("{array}: {sentence}"))
+    }
+
+    /// True if the level differs from the one that the history has.
+    fn is_news(&self, title: &str, before: Option<HealthLevel>, level: HealthLevel) -> bool {
+        if let Some(before) = before {
+            return before != level;
+        }
+        // The server may have been restarted since.
+        match self.history.latest(EVENT, title) {
+            Some(message) => !message.starts_with(&format!("{title}: {}", level.words())),
+            None => level != HealthLevel::Ok,
+        }
+    }
+
+    /// Returns what is known of a member's disk.
+    pub(super) fn health_of(&self, id: MemberId) -> Option<DiskHealth> {
+        self.health.borrow().get(&id).cloned()
+    }
+}
