@@ -17,14 +17,17 @@ pub mod clock;
 pub mod disk;
 pub mod executor;
 pub mod fuse;
+mod genetlink;
 pub mod link;
 pub mod loop_device;
 pub mod mailbox;
+pub mod nbd;
 mod reactor;
 pub mod signal;
 pub mod socket;
 pub mod threads;
 pub mod uevent;
+pub mod ublk;
 
 pub use clock::MonotonicClock;
 pub use disk::{Direct, FileDisk, OpenError, Options, SharedFile};
@@ -34,6 +37,7 @@ pub use link::Port;
 pub use signal::{Signal, Signals};
 pub use socket::{Address, Listener, Peer, Socket, Stdio};
 pub use uevent::Uevents;
+pub use ublk::UblkQueue;
 
 /// The number of columns of this terminal; `None` if it is no terminal, or the number is
 /// unknown.
