@@ -3,7 +3,7 @@
 //! ```text
 //!    members ─▶ Array ─▶ Export ─▶ nbd::Server ◀── listeners (unix, tcp, systemd, stdio)
 //!                 ▲ ├──▶ Lun ────▶ aoe::Target ◀── network interfaces
-//!                 │ └────────────▶ fuse::Server ◀── local disks (attach)
+//!                 │ └────────────▶ ublk, NBD, FUSE ◀── local disks (attach)
 //!              orders ◀── control ◀── control sockets (HTTP, JSON)
 //! ```
 //!
@@ -401,7 +401,7 @@ impl Daemon {
         };
         self.with_patience(farewells).await;
         self.stop_aoe();
-        self.end_attachments().await;
+        self.leave_attachments().await;
         let mut result = Ok(());
         // Inner arrays started first and stop last.
         for served in self.arrays().iter().rev() {
