@@ -20,9 +20,9 @@ order() {
 	"$parapet" "$@" --control unix:/run/control
 }
 
-# create SIZE: the array tank, of members of this size.
+# create LEVEL: the array tank.
 create() {
-	"$parapet" create tank --yes --level 5 --chunk 64K --new-files "$1" $members
+	"$parapet" create tank --yes --level "$1" --chunk 64K --new-files 112M $members
 }
 
 serve() {

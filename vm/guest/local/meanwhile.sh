@@ -1,7 +1,7 @@
 # A file system on a local disk is used while a member fails, the server is killed, ended and
 # started again, and a spare is rebuilt. No request may fail.
 need "$fs"
-create 112M
+create 5
 serve
 order attach tank --how "$how"
 says "\"how\":\"$how\""
