@@ -104,7 +104,7 @@ impl Daemon {
     /// Takes the local disk over that an earlier server of this array has left.
     pub(crate) async fn resume_attachment(self: &Rc<Self>, served: &Rc<Served>) {
         let (name, source) = (served.name(), source_of(served));
-        if !source.survives_restart {
+        if !source.survives_restart || self.attachment(served).is_some() {
             return;
         }
         match self.resume(served, &source).await {
