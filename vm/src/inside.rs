@@ -4,7 +4,6 @@
 
 mod attach;
 mod exercise;
-mod genetlink;
 mod handshake;
 
 use crate::failure::{Failure, Result};

@@ -120,6 +120,7 @@ fn run(order: &Order) -> Result<bool> {
     let mut newer_ways = if order.slice { vec![] } else { cell::newer() };
     let mut stories = if order.slice { stories::slice() } else { stories::all() };
     if let Some(text) = &order.only {
+        stories.extend(stories::figures().into_iter().filter(|_| text.starts_with("figures")));
         ways.retain(|way| way.to_string().contains(text));
         newer_ways.retain(|way| format!("{way}{NEWER}").contains(text));
         stories.retain(|story| story.name.contains(text));

@@ -8,6 +8,7 @@ mod between;
 mod clients;
 mod handover;
 mod headroom;
+mod local;
 mod missing;
 mod ppl;
 mod refusals;
@@ -47,12 +48,18 @@ pub(crate) fn all() -> Vec<Story> {
     [aoe::LONG_STORIES, &usual()].concat()
 }
 
+/// Those that print figures; they run only if they are named.
+pub(crate) fn figures() -> Vec<Story> {
+    local::FIGURES.to_vec()
+}
+
 /// Those of which a slice has some.
 fn usual() -> Vec<Story> {
     [
         // The longest first, so that no worker runs alone at the end.
         clients::STORIES,
         aoe::STORIES,
+        local::STORIES,
         udev::STORIES,
         handover::STORIES,
         ppl::STORIES,

@@ -17,13 +17,16 @@ pub mod clock;
 pub mod disk;
 pub mod executor;
 pub mod fuse;
+mod genetlink;
 pub mod link;
 pub mod loop_device;
 pub mod mailbox;
+pub mod nbd;
 mod reactor;
 pub mod signal;
 pub mod socket;
 pub mod threads;
+pub mod ublk;
 pub mod uevent;
 
 pub use clock::MonotonicClock;
@@ -33,6 +36,7 @@ pub use fuse::FuseMount;
 pub use link::Port;
 pub use signal::{Signal, Signals};
 pub use socket::{Address, Listener, Peer, Socket, Stdio};
+pub use ublk::UblkQueue;
 pub use uevent::Uevents;
 
 /// The number of columns of this terminal; `None` if it is no terminal, or the number is

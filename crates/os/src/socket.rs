@@ -103,6 +103,16 @@ impl Socket {
         Ok((Socket::new(left, on)?, Socket::new(right, on)?))
     }
 
+    /// A socket, and the descriptor that it is connected with, for somebody else.
+    ///
+    /// # Errors
+    /// When there are no descriptors left.
+    pub fn half(on: &Spawner) -> Result<(Socket, OwnedFd)> {
+        let flags = SocketFlags::CLOEXEC;
+        let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        Ok((Socket::from_fd(ours, on)?, theirs))
+    }
+
     /// A connected socket created elsewhere.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 //! ```text
 //!    members ─▶ Array ─▶ Export ─▶ nbd::Server ◀── listeners (unix, tcp, systemd, stdio)
 //!                 ▲ ├──▶ Lun ────▶ aoe::Target ◀── network interfaces
-//!                 │ └────────────▶ fuse::Server ◀── local disks (attach)
+//!                 │ └────────────▶ ublk, NBD, FUSE ◀── local disks (attach)
 //!              orders ◀── control ◀── control sockets (HTTP, JSON)
 //! ```
 //!
@@ -402,7 +402,7 @@ impl Daemon {
         };
         self.with_patience(farewells).await;
         self.stop_aoe();
-        self.end_attachments().await;
+        self.leave_attachments().await;
         // An array that is being started is stopped with the others.
         let clock = self.spawner.clock();
         let _turn = first(self.turn(), clock.sleep_until(clock.now() + CLIENTS)).await;

@@ -106,6 +106,7 @@ impl Machine {
             let exported = self.daemon.export(served, None, settings.read_only, false);
             exported.unwrap_or_else(|failure| warn("not exported", failure));
         }
+        self.daemon.resume_attachment(served).await;
         for order in settings.orders() {
             let (verb, order) = order;
             if self.daemon.is_offered(served, verb) {

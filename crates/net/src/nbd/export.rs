@@ -194,6 +194,13 @@ impl Export {
         Limits { read_only: limits.read_only || self.read_only, ..limits }
     }
 
+    /// Transmission flags for a client that has negotiated nothing: [`Server::adopt`].
+    ///
+    /// [`Server::adopt`]: super::Server::adopt
+    pub fn plain_flags(&self) -> u16 {
+        self.flags(Style::Simple, false)
+    }
+
     /// Transmission flags for a client that negotiated `style`, and metadata contexts or none.
     pub(super) fn flags(&self, style: Style, contexts: bool) -> u16 {
         let limits = self.limits();

@@ -13,9 +13,9 @@ use std::task::Poll;
 
 use io::{Clock, Pool, Signal, Stream};
 
-use super::export::{Client, Exports};
+use super::export::{Client, Export, Exports};
 use super::gate::{Gate, HandshakeSlot};
-use super::handshake::{self, Host};
+use super::handshake::{self, Chosen, Host, Terms};
 use super::limits::{DEFAULT_MEMORY, HANDSHAKE_TIME, MAX_CONNECTIONS, MAX_HANDSHAKES};
 use super::memory::Memory;
 use super::session::Session;
@@ -162,6 +162,28 @@ impl Server {
         })
     }
 
+    /// Serves a connection of this process without a handshake: its peer, such as the kernel's NBD
+    /// client, knows the export's size and [`Export::plain_flags`], and sends requests with simple
+    /// replies. Limits of connections do not count. Nothing if the server is shutting down.
+    #[must_use = "the connection is served by driving this future"]
+    pub fn adopt(
+        &self,
+        stream: Box<dyn Stream>,
+        export: Rc<Export>,
+    ) -> Option<impl Future<Output = Ending> + 'static> {
+        let shared = Rc::clone(&self.0);
+        if shared.stopping.get() {
+            return None;
+        }
+        let admission = Admission::new(&shared);
+        let chosen = Chosen { stream, export, terms: Terms::default() };
+        Some(async move {
+            let ending = shared.transmit(chosen).await;
+            drop(admission);
+            ending
+        })
+    }
+
     /// Shuts the server down: no new connections, handshakes end, requests in flight are finished
     /// and answered, new ones are not accepted. The future completes when the last connection has
     /// ended.
@@ -208,6 +230,11 @@ impl Shared {
             Some(Some(Some(Ok(chosen)))) => chosen,
         };
         let Some(_place) = knock.enter(self.max_connections) else { return Ending::Crowded };
+        self.transmit(chosen).await
+    }
+
+    /// Serves requests until the connection ends.
+    async fn transmit(&self, chosen: Chosen) -> Ending {
         let export = Rc::clone(&chosen.export);
         let _user = export.enter();
         let account = self.memory.account();

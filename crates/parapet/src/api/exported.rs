@@ -45,7 +45,7 @@ pub(crate) struct AttachedView {
     pub(crate) path: String,
     /// The block device.
     pub(crate) device: String,
-    /// How the kernel reaches the server: `fuse`.
+    /// How the kernel reaches the server: `ublk`, `nbd` or `fuse`.
     pub(crate) how: String,
     /// Whether requests wait for a server that is restarted; otherwise they fail.
     pub(crate) survives_restart: bool,
@@ -54,7 +54,8 @@ pub(crate) struct AttachedView {
 impl AttachedView {
     /// Describes it in one line.
     pub(super) fn sentence(&self) -> String {
-        let (path, device, how) = (&self.path, &self.device, self.how.to_uppercase());
+        let (path, device, how) = (&self.path, &self.device, &self.how);
+        let how = if how == "ublk" { how.clone() } else { how.to_uppercase() };
         let restart = match self.survives_restart {
             true => "requests wait for a server that restarts",
             false => "requests fail if the server stops",

@@ -23,6 +23,8 @@ pub(crate) struct Order {
     pub(crate) aoe: Option<String>,
     /// Masks of an AoE export to add or remove: `+02:00:00:00:00:01`.
     pub(crate) masks: Vec<String>,
+    /// The way to a local disk: `ublk`, `nbd` or `fuse`; null for the best that the kernel offers.
+    pub(crate) how: Option<String>,
     /// End the reservation.
     pub(crate) clear: bool,
     /// What is known of the disk of the member.

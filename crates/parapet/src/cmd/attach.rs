@@ -1,5 +1,7 @@
 //! `parapet attach` and `detach`: an array as a disk of this machine.
 
+use clap::ValueEnum;
+
 use crate::api::Order;
 use crate::client;
 use crate::failure::{Exit, Result};
@@ -14,12 +16,28 @@ pub(crate) struct Attach {
     /// Name or UUID of the array
     #[arg(value_name = "NAME")]
     name: String,
+    /// Way of the kernel's requests to the server [default: the first that the kernel offers]
+    #[arg(long, value_name = "WAY")]
+    how: Option<How>,
     #[command(flatten)]
     control: Control,
 }
 
+/// A way of the kernel's requests to the server.
+#[derive(Clone, Copy, ValueEnum)]
+enum How {
+    /// ublk (Linux 6.5, driver ublk_drv): the fastest; requests wait for a server that restarts
+    Ublk,
+    /// The kernel's NBD client (driver nbd): requests wait for a server that restarts
+    Nbd,
+    /// A FUSE file and a loop device: requests fail if the server stops
+    Fuse,
+}
+
 pub(crate) fn attach(args: &Attach, terminal: &Terminal) -> Result<Exit> {
-    order("attach", &args.name, &args.control, terminal)
+    let how = args.how.and_then(|how| how.to_possible_value());
+    let how = how.map(|how| how.get_name().to_owned());
+    order("attach", &args.name, &Order { how, ..Order::default() }, &args.control, terminal)
 }
 
 /// Remove the local disk of an array; refused while it is in use
@@ -33,11 +51,17 @@ pub(crate) struct Detach {
 }
 
 pub(crate) fn detach(args: &Detach, terminal: &Terminal) -> Result<Exit> {
-    order("detach", &args.name, &args.control, terminal)
+    order("detach", &args.name, &Order::default(), &args.control, terminal)
 }
 
-fn order(verb: &str, name: &str, control: &Control, terminal: &Terminal) -> Result<Exit> {
+fn order(
+    verb: &str,
+    name: &str,
+    order: &Order,
+    control: &Control,
+    terminal: &Terminal,
+) -> Result<Exit> {
     let (client, array) = client::find(control.path(), Some(name))?;
-    terminal.report(&client.order(&array.uuid, verb, &Order::default())?);
+    terminal.report(&client.order(&array.uuid, verb, order)?);
     Ok(Exit::Done)
 }

@@ -89,6 +89,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         let (served, fresh) = found?;
         let served = daemon.take_in(served);
         daemon.export(&served, None, args.assembly.read_only, true)?;
+        daemon.resume_attachment(&served).await;
         args.run.limit(&served.array);
         let (terminal, signals) = (terminal, &signals);
         let session = Session { args: &args, on: &on, terminal, signals, before, shown: &shown };

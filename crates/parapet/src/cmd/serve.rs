@@ -399,6 +399,7 @@ async fn take_in_all(args: &Args, daemon: &Rc<Daemon>) -> Result<()> {
     for served in arrays {
         let name = args.export_name.as_deref();
         daemon.export(&served, name, args.assembly.read_only, alone)?;
+        daemon.resume_attachment(&served).await;
     }
     Ok(())
 }

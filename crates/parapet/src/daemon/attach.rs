@@ -1,14 +1,21 @@
 //! Arrays as local disks: `parapet attach`.
 //!
 //! ```text
-//!    /dev/parapet/tank ─▶ /dev/loop0 ─▶ RUNTIME/disks/tank ═ FUSE ═ net::fuse::Server ─▶ array
+//!    /dev/parapet/tank ─▶ /dev/ublkb0 ═ io_uring ═ os::UblkQueue ─────────────────────▶ array
+//!                      ─▶ /dev/nbd0   ═ 4 sockets ═ nbd::Server ──────────────────────▶ array
+//!                      ─▶ /dev/loop0 ─▶ RUNTIME/disks/tank ═ FUSE ═ net::fuse::Server ─▶ array
 //! ```
 //!
 //! The kernel's part must not wait for this thread while this thread waits for the kernel: calls
 //! that make the kernel read the disk run on threads of their own.
 //!
-//! A server that was killed leaves the loop device behind, and every request to it fails. The next
-//! `attach` clears it away, once nobody uses it.
+//! ublk and NBD devices outlive their server: requests wait, and the next server takes the device
+//! over when it serves the array. That is right only if the server keeps no acknowledged write in
+//! its memory, so with `--cache writeback` requests fail instead.
+
+mod fuse_loop;
+mod nbd;
+mod ublk;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,13 +25,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ::io::{Clock, Disk, Signal};
+use array::CacheMode;
 use net::bytewise::Bytewise;
-use net::fuse;
 use os::disk::Holder;
-use os::{FuseMount, loop_device, threads};
+use os::{loop_device, threads};
 
 use super::{Daemon, Served, first};
-use crate::api::AttachedView;
+use crate::api::{AttachedView, Order};
 use crate::failure::{Failure, Id, Result};
 use crate::places;
 
@@ -37,52 +44,114 @@ pub(super) struct Attachments(RefCell<BTreeMap<String, Rc<Attached>>>);
 
 /// An array that is a local disk.
 struct Attached {
-    device: PathBuf,
     link: PathBuf,
-    mount: Mount,
+    way: Way,
+    survives_restart: bool,
 }
 
-/// A served file of the kernel.
-struct Mount {
-    file: PathBuf,
-    channel: Rc<FuseMount>,
-    /// Set and raised when the kernel has ended it.
-    ended: Rc<(Cell<bool>, Signal)>,
+/// The way of the kernel's requests to this process.
+enum Way {
+    Ublk(ublk::UblkDisk),
+    Nbd(nbd::NbdDisk),
+    Fuse(fuse_loop::LoopDisk),
+}
+
+/// What a way needs to know of the array.
+struct Source {
+    uuid: String,
+    name: String,
+    limits: ::io::Limits,
+    survives_restart: bool,
+}
+
+/// Something that happens once.
+struct Event {
+    happened: Cell<bool>,
+    signal: Signal,
 }
 
 impl Daemon {
     /// Makes the array a local disk.
-    pub(super) async fn order_attach(self: &Rc<Self>, served: &Rc<Served>) -> Result<String> {
+    pub(super) async fn order_attach(
+        self: &Rc<Self>,
+        served: &Rc<Served>,
+        order: &Order,
+    ) -> Result<String> {
         let name = served.name();
         if let Some(attached) = self.attachment(served) {
             let message = format!("{name} is attached as {}", attached.link.display());
             return Err(Failure::new(Id::WrongState, message, format!("parapet detach {name}")));
         }
-        let file_name = places::file_name(name, served.uuid());
-        let file = places::runtime().join("disks").join(&file_name);
-        let link = Path::new("/dev/parapet").join(&file_name);
-        clear_away(&link, &file).await?;
-        let read_only = served.array.limits().read_only || served.read_only().is_some();
-        let mount = self.mount(served, &file, read_only)?;
-        let block = served.array.limits().logical_block;
-        let looped = aside(move || loop_device::attach(&file, block, read_only)).await?;
-        let device = match looped {
-            Ok(device) => device,
-            Err(error) => {
-                self.unmount(&mount).await;
-                let message = format!("{name}: no loop device: {error}");
-                let action = "load the kernel's driver: modprobe loop";
-                return Err(Failure::new(Id::Input, message, action));
-            }
+        let how = choose(order.how.as_deref()).await?;
+        let source = source_of(served);
+        clear_away(&source).await?;
+        fuse_loop::clear_away(&link_of(&source), &source).await?;
+        self.prepare(name);
+        let way = match how {
+            "ublk" => Way::Ublk(self.make_ublk(served, &source).await?),
+            "nbd" => Way::Nbd(self.make_nbd(served, &source).await?),
+            _ => Way::Fuse(self.make_loop(served, &source).await?),
         };
-        let attached = Rc::new(Attached { device, link, mount });
-        self.attachments.0.borrow_mut().insert(served.uuid().into(), Rc::clone(&attached));
-        if let Err(failure) = make_link(&attached.link, &attached.device) {
+        let attached = self.attached(&source, way);
+        if let Err(failure) = make_link(&attached.link, attached.way.device()) {
             self.let_go(served, &attached).await?;
             return Err(failure);
         }
-        let (link, device) = (attached.link.display(), attached.device.display());
+        let (link, device) = (attached.link.display(), attached.way.device().display());
         Ok(format!("{name}: attached as {link} ({device})"))
+    }
+
+    /// Takes the local disk over that an earlier server of this array has left.
+    pub(crate) async fn resume_attachment(self: &Rc<Self>, served: &Rc<Served>) {
+        let (name, source) = (served.name(), source_of(served));
+        if !source.survives_restart || self.attachment(served).is_some() {
+            return;
+        }
+        match self.resume(served, &source).await {
+            Ok(None) => {}
+            Ok(Some(way)) => {
+                self.prepare(name);
+                let attached = self.attached(&source, way);
+                let device = attached.way.device();
+                tracing::info!("{name}: {} is taken over", device.display());
+                if let Err(failure) = make_link(&attached.link, device) {
+                    tracing::error!("{name}: {failure}");
+                }
+            }
+            Err(failure) => {
+                tracing::error!("{name}: the last server's local disk is not served: {failure}");
+            }
+        }
+    }
+
+    async fn resume(self: &Rc<Self>, served: &Served, source: &Source) -> Result<Option<Way>> {
+        if let Some(disk) = self.resume_ublk(served, source).await? {
+            return Ok(Some(Way::Ublk(disk)));
+        }
+        Ok(self.resume_nbd(served, source).await?.map(Way::Nbd))
+    }
+
+    /// The kernel may need this disk to free memory: this process must never wait for that.
+    fn prepare(&self, name: &str) {
+        if let Err(error) = threads::serve_memory_reclaim() {
+            tracing::warn!(
+                "{name}: memory pressure can stop the local disk: {error}; give the server \
+                 CAP_SYS_RESOURCE and CAP_IPC_LOCK"
+            );
+        }
+    }
+
+    fn attached(&self, source: &Source, way: Way) -> Rc<Attached> {
+        let survives_restart = source.survives_restart && !matches!(way, Way::Fuse(_));
+        let attached = Rc::new(Attached { link: link_of(source), way, survives_restart });
+        self.attachments.0.borrow_mut().insert(source.uuid.clone(), Rc::clone(&attached));
+        attached
+    }
+
+    /// The array for requests of the kernel.
+    fn bytewise(&self, served: &Served) -> Bytewise {
+        let disk = Bytewise::new(Rc::new(served.array.clone()), self.pool.clone());
+        disk.beside(served.writers())
     }
 
     /// Takes the local disk away, unless it is in use.
@@ -103,10 +172,7 @@ impl Daemon {
     /// Names the users, and how to stop the use.
     pub(super) async fn refuse_attached_in_use(&self, served: &Served) -> Result<()> {
         let Some(attached) = self.attachment(served) else { return Ok(()) };
-        match users(&attached.device).await?.split_first() {
-            None => Ok(()),
-            Some((holder, others)) => Err(in_use(&attached.link, holder, others)),
-        }
+        refuse_in_use(&attached.link, attached.way.device()).await
     }
 
     /// Takes the local disk of an array that stops away. One that is in use stays, and all its
@@ -121,10 +187,17 @@ impl Daemon {
         }
     }
 
-    /// Takes all local disks away.
-    pub(super) async fn end_attachments(&self) {
+    /// Leaves all local disks to the next server; takes those away that cannot be left.
+    pub(super) async fn leave_attachments(&self) {
         for served in self.arrays() {
-            self.end_attachment(&served).await;
+            match self.attachment(&served) {
+                Some(attached) if attached.survives_restart => {
+                    if let Way::Ublk(disk) = &attached.way {
+                        disk.leave().await;
+                    }
+                }
+                _ => self.end_attachment(&served).await,
+            }
         }
     }
 
@@ -133,9 +206,9 @@ impl Daemon {
         let attached = self.attachment(served)?;
         Some(AttachedView {
             path: attached.link.display().to_string(),
-            device: attached.device.display().to_string(),
-            how: "fuse".into(),
-            survives_restart: false,
+            device: attached.way.device().display().to_string(),
+            how: attached.way.name().into(),
+            survives_restart: attached.survives_restart,
         })
     }
 
@@ -143,110 +216,158 @@ impl Daemon {
         self.attachments.0.borrow().get(served.uuid()).cloned()
     }
 
-    /// Mounts and serves the file.
-    fn mount(&self, served: &Served, file: &Path, read_only: bool) -> Result<Mount> {
-        make_file(file)?;
-        // The kernel may need this disk to free memory: this process must never wait for that.
-        if let Err(error) = threads::serve_memory_reclaim() {
-            tracing::warn!(
-                "{}: memory pressure can stop the local disk: {error}; give the server \
-                 CAP_SYS_RESOURCE and CAP_IPC_LOCK",
-                served.name()
-            );
-        }
-        let pool = self.pool.clone();
-        let channel = FuseMount::new(file, read_only, pool.clone(), &self.spawner);
-        let channel = Rc::new(channel.map_err(|error| {
-            let message = format!("{}: FUSE mount: {error}", file.display());
-            Failure::new(
-                Id::Input,
-                message,
-                "run the server as root, and load the driver: modprobe fuse",
-            )
-        })?);
-        let disk = Bytewise::new(Rc::new(served.array.clone()), pool.clone());
-        let disk = disk.beside(served.writers());
-        let ended = Rc::new((Cell::new(false), Signal::new()));
-        let server = fuse::Server::new(Rc::clone(&channel) as _, disk, pool, read_only);
-        let raise = Rc::clone(&ended);
-        self.spawner.spawn_local(async move {
-            server.run().await;
-            raise.0.set(true);
-            raise.1.raise();
-        });
-        Ok(Mount { file: file.to_owned(), channel, ended })
-    }
-
-    async fn unmount(&self, mount: &Mount) {
-        if let Err(error) = mount.channel.unmount() {
-            tracing::error!("{}: unmount: {error}", mount.file.display());
-        }
-        let ended = async {
-            while !mount.ended.0.get() {
-                mount.ended.1.wait().await;
-            }
-        };
-        let clock = self.spawner.clock();
-        if first(ended, clock.sleep_until(clock.now() + PATIENCE)).await.is_none() {
-            tracing::warn!("{}: a program still has it open", mount.file.display());
-        }
-        let _ = fs::remove_file(&mount.file);
-    }
-
     async fn let_go(&self, served: &Served, attached: &Rc<Attached>) -> Result<()> {
-        let device = attached.device.clone();
-        let detached = aside(move || loop_device::detach(&device)).await?;
-        detached.map_err(|error| {
-            let message = format!("{}: {error}", attached.device.display());
-            Failure::new(Id::Input, message, "see: losetup --list")
-        })?;
+        match &attached.way {
+            Way::Ublk(disk) => self.remove_ublk(disk).await?,
+            Way::Nbd(disk) => disk.remove().await?,
+            Way::Fuse(disk) => disk.detach().await?,
+        }
         let _ = fs::remove_file(&attached.link);
         self.attachments.0.borrow_mut().remove(served.uuid());
-        self.unmount(&attached.mount).await;
+        if let Way::Fuse(disk) = &attached.way {
+            self.unmount(disk).await;
+        }
         Ok(())
     }
+
+    /// Waits for the kernel; false if it takes too long.
+    async fn in_time(&self, event: &Event) -> bool {
+        let clock = self.spawner.clock();
+        first(event.until(), clock.sleep_until(clock.now() + PATIENCE)).await.is_some()
+    }
 }
 
-/// Removes what a server that was killed has left behind.
-///
-/// # Errors
-/// If somebody still uses its loop device.
-async fn clear_away(link: &Path, file: &Path) -> Result<()> {
-    if let Ok(device) = fs::read_link(link) {
-        match backing_file(&device) {
-            None => {}
-            Some(other) if other != file => {
-                let message = format!("{}: an array of another server", link.display());
-                return Err(Failure::new(Id::Busy, message, "detach that one first"));
-            }
-            Some(_) => detach_left(link, device).await?,
+impl Way {
+    fn device(&self) -> &Path {
+        match self {
+            Way::Ublk(disk) => &disk.path,
+            Way::Nbd(disk) => &disk.path,
+            Way::Fuse(disk) => &disk.path,
         }
     }
-    let file = file.to_owned();
-    aside(move || os::fuse::unmount_dead(&file)).await
+
+    fn name(&self) -> &'static str {
+        match self {
+            Way::Ublk(_) => "ublk",
+            Way::Nbd(_) => "nbd",
+            Way::Fuse(_) => "fuse",
+        }
+    }
 }
 
-/// Detaches the loop device of a server that was killed.
-async fn detach_left(link: &Path, device: PathBuf) -> Result<()> {
-    if let Some((holder, others)) = users(&device).await?.split_first() {
-        return Err(in_use(link, holder, others));
+impl Event {
+    fn new() -> Rc<Event> {
+        Rc::new(Event { happened: Cell::new(false), signal: Signal::new() })
     }
-    // A device that cannot be detached stays, and another one is taken.
-    let _ = aside(move || loop_device::detach(&device)).await?;
+
+    fn happen(&self) {
+        self.happened.set(true);
+        self.signal.raise();
+    }
+
+    async fn until(&self) {
+        while !self.happened.get() {
+            self.signal.wait().await;
+        }
+    }
+}
+
+fn source_of(served: &Served) -> Source {
+    let limits = served.array.limits();
+    let read_only = limits.read_only || served.read_only().is_some();
+    Source {
+        uuid: served.uuid().into(),
+        name: served.name().into(),
+        limits: ::io::Limits { read_only, ..limits },
+        survives_restart: served.story.cache != CacheMode::Writeback,
+    }
+}
+
+fn link_of(source: &Source) -> PathBuf {
+    Path::new("/dev/parapet").join(places::file_name(&source.name, &source.uuid))
+}
+
+/// The best way that the kernel offers, or the one that is asked for.
+///
+/// # Errors
+/// Says what is missing, and how to load it.
+async fn choose(asked: Option<&str>) -> Result<&'static str> {
+    let offered = aside(|| (os::ublk::is_offered(), os::nbd::is_offered())).await?;
+    let missing = |message: &str, action: &str| Err(Failure::new(Id::Missing, message, action));
+    match (asked, offered) {
+        (None | Some("ublk"), (true, _)) => Ok("ublk"),
+        (None | Some("nbd"), (_, true)) => Ok("nbd"),
+        (None | Some("fuse"), _) => Ok("fuse"),
+        (Some("ublk"), _) if Path::new("/dev/ublk-control").exists() => missing(
+            "ublk: this kernel's ublk is too old or forbidden: Linux 6.5 is needed",
+            "leave out --how; nbd and fuse work with older kernels",
+        ),
+        (Some("ublk"), _) => {
+            missing("ublk: there is no /dev/ublk-control", "load the driver: modprobe ublk_drv")
+        }
+        (Some("nbd"), _) => {
+            missing("nbd: the kernel's NBD client is not there", "load the driver: modprobe nbd")
+        }
+        (Some(other), _) => {
+            let message = format!("{other}: there is no such way");
+            Err(Failure::new(Id::Usage, message, "say --how ublk, nbd or fuse"))
+        }
+    }
+}
+
+/// Removes the devices that an earlier server of this array has left, and that were not resumed.
+///
+/// # Errors
+/// If somebody still uses one.
+async fn clear_away(source: &Source) -> Result<()> {
+    let link = link_of(source);
+    let (uuid, owner) = (source.uuid.clone(), ublk::owner_of(&source.uuid));
+    let (ublk, nbd) = aside(move || (os::ublk::find(owner), os::nbd::find(&uuid))).await?;
+    let own = [ublk.map(os::ublk::Device::path), nbd.map(os::nbd::path_of)];
+    if let Ok(device) = fs::read_link(&link)
+        && !own.contains(&Some(device.clone()))
+        && is_served(&device)
+    {
+        let message = format!("{}: an array of another server", link.display());
+        return Err(Failure::new(Id::Busy, message, "detach that one first"));
+    }
+    if let Some(device) = ublk {
+        if device.path().exists() {
+            refuse_in_use(&link, &device.path()).await?;
+        }
+        aside(move || device.stop().and_then(|()| device.remove()))
+            .await?
+            .map_err(|error| crate::failure::of_path(&device.path(), &error))?;
+    }
+    if let Some(index) = nbd {
+        let path = os::nbd::path_of(index);
+        refuse_in_use(&link, &path).await?;
+        aside(move || os::nbd::disconnect(index))
+            .await?
+            .map_err(|error| crate::failure::of_path(&path, &error))?;
+    }
     Ok(())
 }
 
-/// The file behind a loop device; none if it has none.
-fn backing_file(device: &Path) -> Option<PathBuf> {
-    let backing = Path::new("/sys/block").join(device.file_name()?).join("loop/backing_file");
-    let text = fs::read_to_string(backing).ok()?;
-    Some(PathBuf::from(text.strip_suffix('\n').unwrap_or(&text)))
+/// True for a device of ublk or NBD that has a server.
+fn is_served(device: &Path) -> bool {
+    let Some(name) = device.file_name().and_then(|name| name.to_str()) else { return false };
+    let block = Path::new("/sys/block").join(name);
+    name.starts_with("ublkb") && block.exists()
+        || name.starts_with("nbd") && block.join("backend").exists()
 }
 
 async fn users(device: &Path) -> Result<Vec<Holder>> {
     let asked = device.to_owned();
     let users = aside(move || loop_device::users(&asked)).await?;
     users.map_err(|error| crate::failure::of_path(device, &error))
+}
+
+async fn refuse_in_use(link: &Path, device: &Path) -> Result<()> {
+    match users(device).await?.split_first() {
+        None => Ok(()),
+        Some((holder, others)) => Err(in_use(link, holder, others)),
+    }
 }
 
 fn in_use(link: &Path, holder: &Holder, others: &[Holder]) -> Failure {
@@ -256,16 +377,6 @@ fn in_use(link: &Path, holder: &Holder, others: &[Holder]) -> Failure {
     };
     let message = format!("{}: in use: {}{more}", link.display(), holder.who);
     Failure::new(Id::Busy, message, format!("free it first: {}", holder.free_by))
-}
-
-/// Makes an empty file, for the mount.
-fn make_file(file: &Path) -> Result<()> {
-    let folder = file.parent().unwrap_or(Path::new("/"));
-    let mut builder = fs::DirBuilder::new();
-    std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
-    builder.create(folder).map_err(|error| crate::failure::of_path(folder, &error))?;
-    fs::File::create(file).map_err(|error| crate::failure::of_path(file, &error))?;
-    Ok(())
 }
 
 fn make_link(link: &Path, device: &Path) -> Result<()> {

@@ -86,7 +86,7 @@ impl Daemon {
             "shelf" => self.order_shelf(served, order).await,
             "mask" => self.order_mask(served, order).await,
             "reservations" => self.order_reservations(served, order).await,
-            "attach" => self.order_attach(served).await,
+            "attach" => self.order_attach(served, order).await,
             "detach" => self.order_detach(served).await,
             "health" => served.note_health(order),
             "notify-test" => self.test_alerts(served),

@@ -1,4 +1,5 @@
-//! Arrays as disks of this machine, with real file systems. Needs root.
+//! Arrays as disks of this machine, by FUSE and a loop device, with real file systems. Needs root.
+//! The other ways are tried on a newer kernel: `vm/guest/local`.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,7 +33,7 @@ impl Local {
     }
 
     fn attach(&self) -> PathBuf {
-        self.world.order(&["attach", &self.name]);
+        self.world.order(&["attach", &self.name, "--how", "fuse"]);
         let status = self.world.order(&["status", &self.name]);
         let path = PathBuf::from(status["attached"]["path"].as_str().unwrap());
         assert_eq!(path, Path::new("/dev/parapet").join(&self.name));
@@ -153,6 +154,31 @@ fn a_mounted_disk_is_neither_detached_nor_stopped() {
     local.world.order(&["stop", &local.name]);
     assert!(!device.exists());
     assert_eq!(server.wait(), 0);
+}
+
+#[test]
+fn a_way_that_the_kernel_lacks_is_refused_with_the_name_of_its_driver() {
+    let local = Local::new("1", 2, "64M");
+    let server = local.serve();
+    let ways = [("ublk", "/dev/ublk-control", "ublk_drv"), ("nbd", "/sys/module/nbd", "nbd")];
+    for (how, present, driver) in ways {
+        let words = ["attach", &local.name, "--how", how];
+        if Path::new(present).exists() {
+            local.world.order(&words);
+            let status = local.world.order(&["status", &local.name]);
+            assert_eq!(status["attached"]["how"], how);
+            assert_eq!(status["attached"]["survives_restart"], true);
+            local.world.order(&["detach", &local.name]);
+        } else {
+            let said = local.world.order_refused(&words, 5, "PPT-5003");
+            assert!(said.contains(&format!("modprobe {driver}")), "{said}");
+        }
+    }
+    local.world.order(&["attach", &local.name, "--how", "fuse"]);
+    let status = local.world.order(&["status", &local.name]);
+    assert_eq!(status["attached"]["how"], "fuse");
+    assert_eq!(status["attached"]["survives_restart"], false);
+    assert_eq!(server.terminate(), 0);
 }
 
 #[test]

@@ -1,14 +1,13 @@
 //! Generic netlink, as far as one family needs it: requests with an answer, and events. (Messages:
 //! the kernel's `include/uapi/linux/{netlink,genetlink}.h`.)
 
+use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
 
 use rustix::net::netlink::{GENERIC, SocketAddrNetlink};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, recv, send, socket_with,
 };
-
-use crate::failure::{Failure, Result, ensure};
 
 const HEADER: usize = 16;
 /// The header of a family's messages, behind the common one.
@@ -29,7 +28,7 @@ const GROUP_NAME: u16 = 1;
 const GROUP_ID: u16 = 2;
 
 /// An attribute: its type, and its value.
-pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+pub(crate) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
     let len = (value.len() + 4) as u16;
     let mut bytes = [len.to_ne_bytes(), kind.to_ne_bytes()].concat();
     bytes.extend(value);
@@ -38,12 +37,12 @@ pub(super) fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 }
 
 /// An attribute of attributes.
-pub(super) fn nest(kind: u16, inner: &[u8]) -> Vec<u8> {
+pub(crate) fn nest(kind: u16, inner: &[u8]) -> Vec<u8> {
     attribute(kind | NESTED, inner)
 }
 
 /// The attributes in these bytes.
-pub(super) fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
+pub(crate) fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
     let mut found = Vec::new();
     while let [a, b, c, d, ..] = *bytes {
         let len = usize::from(u16::from_ne_bytes([a, b]));
@@ -57,14 +56,14 @@ pub(super) fn attributes(mut bytes: &[u8]) -> Vec<(u16, &[u8])> {
 
 fn value_of<'a>(attributes: &[(u16, &'a [u8])], kind: u16) -> Result<&'a [u8]> {
     let found = attributes.iter().find(|(found, _)| *found == kind);
-    found.map(|(_, value)| *value).ok_or_else(|| Failure::new(format!("no attribute {kind}")))
+    found.map(|(_, value)| *value).ok_or_else(|| Error::from(ErrorKind::InvalidData))
 }
 
 /// A message of a family's.
-pub(super) struct Message {
-    pub(super) command: u8,
+pub(crate) struct Message {
+    pub(crate) command: u8,
     /// Its attributes.
-    pub(super) body: Vec<u8>,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Message {
@@ -75,7 +74,7 @@ impl Message {
 }
 
 /// A family, by its number here.
-pub(super) struct Family {
+pub(crate) struct Family {
     id: u16,
     /// Its only group of listeners.
     group: u32,
@@ -83,11 +82,11 @@ pub(super) struct Family {
 
 impl Family {
     /// # Errors
-    /// The kernel has none of this name, or it has no group of listeners.
-    pub(super) fn find(name: &str) -> Result<Family> {
+    /// `NotFound` if the kernel has none of this name; `InvalidData` if it has no listeners.
+    pub(crate) fn find(name: &str) -> Result<Family> {
         let wanted = attribute(FAMILY_NAME, format!("{name}\0").as_bytes());
         let answer = Channel::open(0)?.ask(CONTROL, GET_FAMILY, &wanted)?;
-        let answer = answer.ok_or_else(|| Failure::new(format!("no answer about {name}")))?;
+        let answer = answer.ok_or_else(|| Error::from(ErrorKind::InvalidData))?;
         let answer_fields = attributes(&answer.body);
         let id = value_of(&answer_fields, FAMILY_ID)?.first_chunk().copied().unwrap_or_default();
         let groups = attributes(value_of(&answer_fields, GROUPS)?);
@@ -97,27 +96,28 @@ impl Family {
         Ok(Family { id: u16::from_ne_bytes(id), group: u32::from_ne_bytes(group) })
     }
 
-    /// A request, which must succeed.
-    pub(super) fn order(&self, command: u8, attributes: &[u8]) -> Result {
-        Channel::open(0)?.ask(self.id, command, attributes).map(drop)
+    /// A request, which must succeed; its answer, if it has one.
+    pub(crate) fn order(&self, command: u8, attributes: &[u8]) -> Result<Option<Message>> {
+        Channel::open(0)?.ask(self.id, command, attributes)
     }
 
     /// Subscribes to the kernel's events for the family.
-    pub(super) fn listen(&self) -> Result<Channel> {
-        ensure((1..=32).contains(&self.group), || format!("group {} is no bit", self.group))?;
-        Channel::open(1 << (self.group - 1))
+    pub(crate) fn listen(&self) -> Result<Channel> {
+        match self.group {
+            1..=32 => Channel::open(1 << (self.group - 1)),
+            _ => Err(ErrorKind::Unsupported.into()),
+        }
     }
 }
 
 /// A netlink socket.
-pub(super) struct Channel(OwnedFd);
+pub(crate) struct Channel(OwnedFd);
 
 impl Channel {
     fn open(groups: u32) -> Result<Channel> {
         let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
-        let socket = socket_with(family, SocketType::RAW, flags, Some(GENERIC))
-            .map_err(std::io::Error::from)?;
-        bind(&socket, &SocketAddrNetlink::new(0, groups)).map_err(std::io::Error::from)?;
+        let socket = socket_with(family, SocketType::RAW, flags, Some(GENERIC))?;
+        bind(&socket, &SocketAddrNetlink::new(0, groups))?;
         Ok(Channel(socket))
     }
 
@@ -130,7 +130,7 @@ impl Channel {
         bytes.extend([0; 8]);
         bytes.extend([command, VERSION, 0, 0]);
         bytes.extend(attributes);
-        send(&self.0, &bytes, SendFlags::empty()).map_err(std::io::Error::from)?;
+        send(&self.0, &bytes, SendFlags::empty())?;
         let mut answer = None;
         loop {
             for (kind, payload) in self.receive()? {
@@ -139,23 +139,23 @@ impl Channel {
                     continue;
                 }
                 let code = payload.first_chunk().map_or(0, |code| i32::from_ne_bytes(*code));
-                let why = std::io::Error::from_raw_os_error(-code);
-                ensure(code == 0, || format!("netlink: command {command}: {why}"))?;
-                return Ok(answer);
+                return match code {
+                    0 => Ok(answer),
+                    _ => Err(Error::from_raw_os_error(-code)),
+                };
             }
         }
     }
 
     /// The next events.
-    pub(super) fn next(&self) -> Result<Vec<Message>> {
+    pub(crate) fn next(&self) -> Result<Vec<Message>> {
         Ok(self.receive()?.iter().filter_map(|(_, payload)| Message::of(payload)).collect())
     }
 
     /// Messages, each with its type.
     fn receive(&self) -> Result<Vec<(u16, Vec<u8>)>> {
         let mut room = vec![0; 1 << 16];
-        let (len, _) =
-            recv(&self.0, &mut room[..], RecvFlags::empty()).map_err(std::io::Error::from)?;
+        let (len, _) = recv(&self.0, &mut room[..], RecvFlags::empty())?;
         let mut bytes = &room[..len];
         let mut found = Vec::new();
         while let Some(&[a, b, c, d, e, f, ..]) = bytes.first_chunk::<HEADER>() {
