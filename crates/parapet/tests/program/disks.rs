@@ -347,7 +347,12 @@ fn wrong_checksums_make_a_disk_suspect_without_smart() {
     until(|| health()["level"] == "suspect");
     assert_eq!(health()["reasons"][0], "1 block with a wrong checksum in an array");
     assert_eq!(server.terminate(), 0);
-    let server = world.serve(&["tank", "m0", "m1", "m2", FAST[0], FAST[1]]);
+    // The daemon watches by default, and remembers what the server saw.
+    let text = format!("[arrays]\nscan = [\"{}\"]\n", world.folder.display());
+    std::fs::write(world.path("parapet.toml"), text).unwrap();
+    let control = ["--control", "control.sock", "--json"];
+    let server = world.start(&[&["daemon", "--config", "parapet.toml"], &control[..]].concat());
+    until(|| world.json(&["list", "--control", "control.sock"])["arrays"][0]["name"] == "tank");
     until(|| health()["level"] == "suspect");
     assert_eq!(server.terminate(), 0);
 }
