@@ -7,8 +7,8 @@
 //!             └───────────────────────────────────────────┴──┴────────────┘
 //! ```
 //!
-//! Sends nothing and has no clock: the time comes in as a parameter. Never loses a message silently:
-//! the next message that arrives has the number of those that did not.
+//! Sends nothing and has no clock: the time comes in as a parameter. Loses no message silently:
+//! the next one that arrives has the number of those that did not.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

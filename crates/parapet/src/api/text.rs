@@ -60,6 +60,7 @@ impl Report for Array {
         }
         self.show_scrubs(page);
         self.show_exports(page);
+        self.show_alerts(page);
         page.line("");
         page.table(&self.member_rows());
         if page.is_verbose() {
@@ -89,6 +90,22 @@ impl Array {
         self.exports.iter().for_each(|export| page.field("export", export));
         self.aoe.iter().for_each(|aoe| page.field("aoe", aoe.sentence()));
         self.attached.iter().for_each(|attached| page.field("attached", attached.sentence()));
+    }
+}
+
+impl Array {
+    /// Warns if nobody is told of events, or cannot be told.
+    fn show_alerts(&self, page: &mut Page) {
+        if self.alerts.is_empty() {
+            let advice = "nobody is told of events (parapet notify --help)";
+            page.field_in(Style::Warning, "alerts", advice);
+        }
+        for state in &self.alerts {
+            let Some(trouble) = &state.trouble else { continue };
+            let (channel, waiting) = (&state.channel, state.waiting);
+            let sentence = format!("{channel}: not delivered: {trouble}; {waiting} waiting");
+            page.field_in(Style::Warning, "alerts", sentence);
+        }
     }
 }
 

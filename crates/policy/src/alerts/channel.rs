@@ -1,6 +1,6 @@
 //! The sections `[[notify]]` and `[heartbeat]`: whom to tell, and how.
 //!
-//! A section is flat, so that its keys read well in TOML; [`Channel`] has only the keys of its kind.
+//! A section is flat, so that its keys read well in TOML. [`Channel`] has only those of its kind.
 
 use serde::{Deserialize, Serialize};
 
@@ -102,6 +102,7 @@ pub enum Secret {
 #[serde(deny_unknown_fields)]
 pub struct Heartbeat {
     /// Where to send an empty POST.
+    #[serde(deserialize_with = "read_web_url")]
     pub url: String,
     /// How often; 5 min by default.
     #[serde(default = "every_five_minutes")]
@@ -110,6 +111,10 @@ pub struct Heartbeat {
 
 const fn every_five_minutes() -> Period {
     Period::seconds(300)
+}
+
+fn read_web_url<'de, D: serde::Deserializer<'de>>(from: D) -> Result<String, D::Error> {
+    web_url(Some(String::deserialize(from)?)).map_err(serde::de::Error::custom)
 }
 
 /// The section as it is written.
@@ -323,7 +328,7 @@ fn is_local(host: &str) -> bool {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
     };
-    let is_loopback = |ip: std::net::IpAddr| ip.is_loopback();
+    let is_loopback = |ip: core::net::IpAddr| ip.is_loopback();
     name == "localhost" || name.parse().is_ok_and(is_loopback)
 }
 
@@ -424,7 +429,10 @@ mod tests {
         assert_eq!(names, expected);
         assert_eq!((channels[0].least, channels[0].quiet), (Severity::Info, None));
         assert_eq!(channels[2].quiet, Some(Period::seconds(3600)));
-        assert_eq!((channels[3].least, channels[3].remind), (Severity::Error, Some(Period::days(1))));
+        assert_eq!(
+            (channels[3].least, channels[3].remind),
+            (Severity::Error, Some(Period::days(1)))
+        );
         for channel in channels {
             let written = toml::to_string(&channel).unwrap();
             assert_eq!(toml::from_str::<Channel>(&written).unwrap(), channel, "{written}");
@@ -461,6 +469,9 @@ mod tests {
             let problem = read(&format!("[[notify]]\n{text}\n")).unwrap_err();
             assert!(problem.contains(part), "{text:?}: {problem}");
         }
+        let heartbeat = |text: &str| read(&format!("[heartbeat]\n{text}\n"));
+        assert!(heartbeat("url = \"https://hc.example.com/id\"").is_ok());
+        assert!(heartbeat("url = \"hc.example.com\"").unwrap_err().contains("does not begin"));
         for host in ["localhost:25", "127.0.0.1", "[::1]:80"] {
             assert!(is_local(host), "{host}");
         }

@@ -8,8 +8,8 @@
 //!               └──▶ lost: too many, too old, or refused for good; counted, and told with the next
 //! ```
 //!
-//! Every wanted event ends in exactly one place: a message, the count of a message, or the number of
-//! lost ones. Times are durations since any fixed moment, of a clock that never steps.
+//! Every wanted event ends in exactly one place: a message, the count of a message, or the number
+//! of lost ones. Times are durations since any fixed moment, of a clock that never steps.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
