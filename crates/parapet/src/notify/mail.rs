@@ -1,5 +1,6 @@
 //! Mail, handed to a mail server directly: no MTA on this machine is needed.
 
+use std::io::ErrorKind;
 use std::time::Duration;
 
 use lettre::message::Mailbox;
@@ -12,7 +13,7 @@ use policy::alerts::{Encryption, Mail, Notice};
 use super::{Undelivered, secret, text};
 
 /// How long each step of the dialogue with the server may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(15);
 /// Replies that complain of the login: it may be corrected.
 const LOGIN: std::ops::RangeInclusive<u16> = 530..=538;
 
@@ -32,12 +33,22 @@ pub(super) fn send(mail: &Mail, notice: &Notice) -> Result<(), Undelivered> {
     let message = message.body(text::lines(notice)).map_err(unusable)?;
     transport(mail, host)?.send(&message).map(drop).map_err(|error| {
         let is_login = error.status().is_some_and(|code| LOGIN.contains(&u16::from(code)));
-        let why = match std::error::Error::source(&error) {
-            Some(cause) => format!("{error}: {cause}"),
-            None => error.to_string(),
-        };
+        let why = cause(&error);
         Undelivered { why, for_good: error.is_permanent() && !is_login }
     })
+}
+
+/// The cause of an error, once.
+fn cause(error: &lettre::transport::smtp::Error) -> String {
+    let source = std::error::Error::source(error);
+    let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    match io.map(std::io::Error::kind) {
+        // The library reports a handshake that failed as a timeout, too.
+        Some(ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+            "the server did not answer in time, or its certificate is not trusted (key ca)".into()
+        }
+        _ => error.to_string(),
+    }
 }
 
 /// Checks addresses, certificate and password, without a connection.

@@ -106,7 +106,7 @@ fn status_warns_when_nobody_is_told_or_can_be() {
     assert!(log.contains("TestMessage") && log.contains("not delivered: 1 message"), "{log}");
 }
 
-/// The address and its path, which may be a secret, never reach the log.
+/// The path of a URL may be a secret: no message has it.
 #[test]
 fn notify_test_reports_each_channel() {
     let world = World::new();
@@ -128,7 +128,7 @@ fn notify_test_reports_each_channel() {
     let said = world.refused(&start, 1, "PPT-1001");
     assert!(said.contains(&format!("webhook 127.0.0.1:{port}: HTTP status 500")), "{said}");
     assert!(!said.contains("broken") && !said.contains("chat:"), "{said}");
-    assert_eq!(posted(&world, "/chat").len(), 3, "the others are tried all the same");
+    assert_eq!(posted(&world, "/chat").len(), 2, "the others are tried all the same");
     let said = world.refused(&[&start[..], &["pager"]].concat(), 2, "PPT-2001");
     assert!(said.contains("choose one of: chat"), "{said}");
     std::fs::write(world.path("bad.toml"), "[[notify]]\nkind = \"pager\"\n").unwrap();
