@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Report, Severity};
+use super::{Array, Report, Severity};
 use crate::page::{Page, Style};
 
 /// What a webhook is sent.
@@ -53,6 +53,22 @@ pub(crate) struct ChannelState {
     pub(crate) waiting: u64,
     /// Events that were not delivered, and of which no later message has told yet.
     pub(crate) lost: u64,
+}
+
+impl Array {
+    /// Warns if nobody is told of events, or cannot be told.
+    pub(super) fn show_alerts(&self, page: &mut Page) {
+        if self.alerts.is_empty() {
+            let advice = "nobody is told of events (parapet notify --help)";
+            page.field_in(Style::Warning, "alerts", advice);
+        }
+        for state in &self.alerts {
+            let Some(trouble) = &state.trouble else { continue };
+            let (channel, waiting) = (&state.channel, state.waiting);
+            let sentence = format!("{channel}: not delivered: {trouble}; {waiting} waiting");
+            page.field_in(Style::Warning, "alerts", sentence);
+        }
+    }
 }
 
 /// The outcome of `parapet notify test`.

@@ -93,22 +93,6 @@ impl Array {
     }
 }
 
-impl Array {
-    /// Warns if nobody is told of events, or cannot be told.
-    fn show_alerts(&self, page: &mut Page) {
-        if self.alerts.is_empty() {
-            let advice = "nobody is told of events (parapet notify --help)";
-            page.field_in(Style::Warning, "alerts", advice);
-        }
-        for state in &self.alerts {
-            let Some(trouble) = &state.trouble else { continue };
-            let (channel, waiting) = (&state.channel, state.waiting);
-            let sentence = format!("{channel}: not delivered: {trouble}; {waiting} waiting");
-            page.field_in(Style::Warning, "alerts", sentence);
-        }
-    }
-}
-
 /// Formats the level, with layout and chunk size where the level has them.
 pub(super) fn shape(page: &Page, level: &str, layout: &str, chunk_bytes: u64) -> String {
     let order = layout.strip_prefix("order").and_then(|order| order.parse::<u32>().ok());

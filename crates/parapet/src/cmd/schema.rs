@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::api::{
     Array, Assembled, Changed, Configuration, Demonstration, Discovery, DiskList, ErrorView,
-    Examined, Health, History, Iostat, KeptList, List, Notified, NotifyTest, Order, PageView, Plan, Recovered, Report,
-    Serving, SmartView, Text, Waited, When,
+    Examined, Health, History, Iostat, KeptList, List, Notified, NotifyTest, Order, PageView, Plan,
+    Recovered, Report, Serving, SmartView, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};

@@ -14,8 +14,8 @@ use os::{Address, Listener, Peer, Socket, Spawner};
 
 use super::{Daemon, QUIET};
 use crate::failure::{Failure, Id, Result};
-use crate::systemd;
 use crate::places;
+use crate::systemd;
 
 /// How long a killed server may take to release its socket, and the interval of the checks.
 const LETTING_GO: Duration = Duration::from_secs(5);
