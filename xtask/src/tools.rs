@@ -61,6 +61,7 @@ const TOOLS: &[Tool] = &[
     tool(Tests, Program("promtool"), "prometheus", "checks metrics and alert rules"),
     tool(Tests, Program("chromium"), "chromium", "a browser for the web page"),
     tool(Tests, Program("chromedriver"), "chromium-driver", "drives that browser"),
+    tool(Tests, Program("aiosmtpd"), "python3-aiosmtpd", "a mail server, and Python for others"),
     tool(Tests, Program("linux.uml"), "user-mode-linux", "a real kernel with md, as a process"),
     tool(Tests, Program("modprobe"), "kmod", "loads that kernel's modules"),
     tool(Tests, Program("qemu-system-x86_64"), "qemu-system-x86", "a machine for a newer kernel"),

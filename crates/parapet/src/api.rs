@@ -23,6 +23,7 @@ mod job;
 mod journal;
 mod kept;
 mod listed;
+mod notified;
 mod order;
 mod prospect;
 mod recovered;
@@ -42,6 +43,7 @@ pub(crate) use iostat::Iostat;
 pub(crate) use job::{Finding, Job, JobKind, LastRebuild, Scrub, ScrubRecord, percent};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
+pub(crate) use notified::{ChannelState, Notified, NotifyTest};
 pub(crate) use order::{DiskHealth, HealthLevel, Order, SmartAttribute, Speed};
 pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};
 pub(crate) use serving::{PageView, Serving};
@@ -165,6 +167,9 @@ pub(crate) struct Array {
     /// The local disk; null if the array is not attached.
     #[serde(default)]
     pub(crate) attached: Option<AttachedView>,
+    /// Whom the server tells of events; nobody if empty.
+    #[serde(default)]
+    pub(crate) alerts: Vec<ChannelState>,
     /// Problems, each with a remedy.
     pub(crate) problems: Vec<Problem>,
 }

@@ -33,6 +33,7 @@ mod iostat;
 mod list;
 mod man;
 mod member;
+mod notify;
 mod page;
 pub(crate) mod quickstart;
 mod readd;
@@ -68,6 +69,7 @@ pub(crate) enum Verb {
     When(when::Args),
     #[command(alias = "history")]
     Events(events::Args),
+    Notify(notify::Args),
     Iostat(iostat::Args),
     Fail(member::Fail),
     Remove(member::Remove),
@@ -123,6 +125,7 @@ impl Verb {
             Verb::List(args) => list::run(&args, terminal),
             Verb::Status(args) => status::run(&args, terminal),
             Verb::Events(args) => events::run(&args, terminal),
+            Verb::Notify(args) => notify::run(args, terminal),
             Verb::Iostat(args) => iostat::run(&args, terminal),
             Verb::When(args) => when::run(&args, terminal),
             Verb::Fail(args) => member::fail(&args, terminal),

@@ -34,8 +34,8 @@ use os::{Address, FileDisk, Signals, Spawner};
 use crate::api::Severity;
 use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result};
-use crate::notify;
 use crate::tls::Identity;
+use crate::{notify, systemd};
 
 mod alerts;
 mod aoe;
@@ -87,7 +87,7 @@ pub(crate) struct Daemon {
     exports: Rc<Shown>,
     aoe: aoe::Aoe,
     attachments: attach::Attachments,
-    alerts: Rc<alerts::Alerts>,
+    alerts: Rc<notify::Handle>,
     managed: managed::Managed,
     server: Server,
     crew: Crew,
@@ -362,7 +362,7 @@ impl Daemon {
     /// # Errors
     /// If an array's members could not be marked clean, or a third signal came.
     pub(crate) async fn run(&self, signals: &Signals) -> Result<()> {
-        notify::feed_watchdog(&self.spawner);
+        self.feed_watchdogs();
         while let Some(signal) = self.unless_ending(signals.next()).await {
             if !self.outlives(signal) {
                 tracing::info!(?signal, "asked to stop");
@@ -375,7 +375,7 @@ impl Daemon {
 
     /// Shuts down in order while handling signals.
     async fn shut_down(&self, signals: &Signals) -> Result<()> {
-        notify::stopping();
+        systemd::stopping();
         let impatience = async {
             signals.next().await;
             // The reader of standard error may have gone; that must not prevent an orderly stop.

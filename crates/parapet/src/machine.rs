@@ -50,6 +50,7 @@ impl Machine {
         file: Option<PathBuf>,
         loaded: policy::config::Loaded,
     ) {
+        daemon.notify(&loaded.config.notify, loaded.config.heartbeat.as_ref());
         let aoe = &loaded.config.aoe;
         let (volatile, remote_control) = (aoe.volatile, aoe.remote_control);
         daemon.set_aoe_policy(AoePolicy { volatile, remote_control });

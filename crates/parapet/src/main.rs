@@ -32,6 +32,7 @@ mod places;
 mod probe;
 mod remote;
 mod size;
+mod systemd;
 mod terminal;
 mod tls;
 mod translate;

@@ -1,83 +1,262 @@
-//! Reports the state of the service to systemd: the protocol of `sd_notify(3)`.
+//! Telling somebody of events: programs, web servers, mail.
 //!
-//! Sends a datagram to the socket in `NOTIFY_SOCKET`. Errors are ignored: a service must not fail
-//! for lack of a listener.
+//! ```text
+//!   server ──▶ Handle ──▶ Line: Outbox ──▶ thread of this channel ──▶ program | web | mail
+//!                  └────▶ Line …                 heartbeat, a thread of its own ──▶ web
+//! ```
+//!
+//! `policy::alerts` decides what each channel is told, and when. Each channel has a thread, so
+//! that a mail server that hangs delays neither an array nor another channel. Keeps no event on a
+//! disk: those not delivered when the server stops are lost, and the log says so.
 
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::time::Duration;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use io::Clock;
-use os::{Address, Listener, Spawner};
+use policy::alerts::{Channel, Event, Heartbeat, Kind, Notice, Web};
 
-/// Reports that the service is ready, and its addresses.
-pub(crate) fn ready(what: &str) {
-    send(&format!("READY=1\nSTATUS={}\n", what.replace('\n', " ")));
+use crate::api::{ChannelState, HistoryEntry, Severity};
+use crate::failure::{Failure, Id, Result, of_path};
+use crate::places;
+
+mod heartbeat;
+mod line;
+mod mail;
+mod program;
+mod secret;
+mod text;
+mod web;
+
+use heartbeat::Heart;
+use line::Line;
+
+/// How long the last messages may take, when the server stops.
+const LAST_PATIENCE: Duration = Duration::from_secs(5);
+/// Names of the threads.
+const THREAD: &str = "parapet-notify";
+
+/// Why a message was not delivered.
+#[derive(Debug)]
+struct Undelivered {
+    why: String,
+    /// The channel refuses this message, and would refuse it again.
+    for_good: bool,
 }
 
-/// Reports that the service is stopping.
-pub(crate) fn stopping() {
-    send("STOPPING=1\n");
-}
-
-/// Keeps a listening socket in systemd's store, for the next start of the service.
-pub(crate) fn store(kind: &str, address: &Address, listener: &mut Listener) {
-    if let Err(error) = os::socket::store(&stored_name(kind, address), listener) {
-        tracing::warn!("{address}: systemd does not keep the socket over restarts: {error}");
+impl Undelivered {
+    /// A message that may pass later.
+    fn yet(why: impl Into<String>) -> Undelivered {
+        Undelivered { why: why.into(), for_good: false }
     }
 }
 
-/// Removes a socket from the store that nobody is to use any more.
-pub(crate) fn forget(kind: &str, address: &Address) {
-    send(&format!("FDSTOREREMOVE=1\nFDNAME={}\n", stored_name(kind, address)));
+/// The channels of a server.
+#[derive(Default)]
+pub(crate) struct Handle {
+    lines: RefCell<Vec<Line>>,
+    /// The last event of each array with a problem, by UUID: for channels that come later.
+    problems: RefCell<BTreeMap<String, Event>>,
+    heart: RefCell<Option<Heart>>,
 }
 
-/// The kind of a socket from the store; none for one of a `.socket` unit.
-pub(crate) fn stored_kind(name: &str) -> Option<&str> {
-    name.strip_prefix(STORED)?.split(' ').next()
-}
-
-/// What the names of stored sockets begin with.
-const STORED: &str = "parapet-";
-
-/// Names have no colons, and at most 255 bytes: a long path is cut.
-fn stored_name(kind: &str, address: &Address) -> String {
-    let address = address.to_string().replace(':', "=");
-    let plain = address.chars().filter(|c| c.is_ascii_graphic()).take(200);
-    format!("{STORED}{kind} {}", plain.collect::<String>())
-}
-
-/// Feeds systemd's watchdog, if there is one, from the loop that serves the arrays: systemd
-/// restarts a server whose loop stands still.
-pub(crate) fn feed_watchdog(on: &Spawner) {
-    let Some(interval) = watchdog_interval() else { return };
-    let clock = on.clock();
-    on.spawn_local(async move {
-        loop {
-            send("WATCHDOG=1\n");
-            clock.sleep_until(clock.now() + interval).await;
+impl Handle {
+    /// Starts the channels, or changes them: one that stays as it is keeps its messages, a new one
+    /// is told of the problems that last. Those that go get one more attempt for each message.
+    ///
+    /// Mistakes that [`check`] finds go to the log when a message is due: they must not keep an
+    /// array from being served.
+    pub(crate) fn reload(&self, channels: &[Channel], heartbeat: Option<&Heartbeat>) {
+        let mut old = self.lines.take();
+        let mut lines = Vec::new();
+        for channel in channels {
+            match old.iter().position(|line| line.channel() == channel) {
+                Some(index) => lines.push(old.swap_remove(index)),
+                None => {
+                    let line = Line::start(channel);
+                    self.problems.borrow().values().for_each(|event| line.tell(event));
+                    lines.push(line);
+                }
+            }
         }
-    });
+        self.lines.replace(lines);
+        // The thread of the arrays does not wait for them.
+        old.iter().for_each(Line::end);
+        let is_same = self.heart.borrow().as_ref().map(Heart::settings) == heartbeat;
+        if !is_same {
+            self.heart.replace(heartbeat.map(Heart::start));
+        }
+    }
+
+    /// True if somebody is told.
+    pub(crate) fn is_used(&self) -> bool {
+        !self.lines.borrow().is_empty()
+    }
+
+    /// Tells all channels of an event.
+    pub(crate) fn tell(&self, array: &str, uuid: &str, entry: &HistoryEntry) {
+        let event = event(array, uuid, entry);
+        self.lines.borrow().iter().for_each(|line| line.tell(&event));
+        let mut problems = self.problems.borrow_mut();
+        match entry.event.as_str() {
+            "DegradedArray" | "FailedArray" => drop(problems.insert(uuid.into(), event)),
+            "Healthy" | "Stopped" => drop(problems.remove(uuid)),
+            _ => {}
+        }
+    }
+
+    /// Reports that the thread of the arrays works: without this, the heartbeat ends.
+    pub(crate) fn beat(&self) {
+        self.heart.borrow().iter().for_each(Heart::beat);
+    }
+
+    /// The channels, and what they could not deliver.
+    pub(crate) fn states(&self) -> Vec<ChannelState> {
+        self.lines.borrow().iter().map(Line::state).collect()
+    }
+
+    /// Waits for the last messages, for a while: nothing follows.
+    pub(crate) fn close(&self) {
+        self.heart.replace(None);
+        line::finish(&self.lines.take(), LAST_PATIENCE);
+    }
 }
 
-/// Half of the time that systemd's watchdog allows this process.
-fn watchdog_interval() -> Option<Duration> {
-    let variable = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
-    let is_other = |pid| pid != u64::from(std::process::id());
-    let of_other = variable("WATCHDOG_PID").is_some_and(is_other);
-    let micros = variable("WATCHDOG_USEC").filter(|&micros| micros > 0 && !of_other)?;
-    Some(Duration::from_micros(micros / 2))
-}
-
-fn send(state: &str) {
-    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
-    let address = match name.as_encoded_bytes() {
-        [b'@', name @ ..] => SocketAddr::from_abstract_name(name),
-        _ => SocketAddr::from_pathname(&name),
+/// Reads `--notify`: a program, a folder of programs, or a URL.
+///
+/// # Errors
+/// The URL is not of a kind that can be told.
+pub(crate) fn of_text(text: &str) -> std::result::Result<Channel, String> {
+    let Some((scheme, rest)) = text.split_once("://") else {
+        let path = places::absolute(Path::new(text));
+        let name = path.display().to_string();
+        return Ok(Channel::new(match path.is_dir() {
+            true => Kind::Folder { folder: name },
+            false => Kind::Exec { program: name },
+        }));
     };
-    let sent =
-        UnixDatagram::unbound().and_then(|socket| socket.send_to_addr(state.as_bytes(), &address?));
-    if let Err(error) = sent {
-        tracing::debug!(%error, "cannot notify systemd");
+    let plain = |url: String| Web { url, token: None, ca: None };
+    match scheme {
+        "http" | "https" if !rest.is_empty() => Ok(Channel::new(Kind::Webhook(plain(text.into())))),
+        "ntfy" => {
+            let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+            // As in links of the ntfy app.
+            let scheme = if query == "secure=false" { "http" } else { "https" };
+            match rest.split_once('/') {
+                Some((host, topic)) if !host.is_empty() && !topic.is_empty() => {
+                    Ok(Channel::new(Kind::Ntfy(plain(format!("{scheme}://{rest}")))))
+                }
+                _ => Err("write it as ntfy://ntfy.sh/TOPIC".into()),
+            }
+        }
+        "smtp" | "smtps" => Err("mail is set up in a configuration file, as [[notify]]".into()),
+        _ => Err("a path, or a URL of https, http or ntfy".into()),
+    }
+}
+
+/// Checks what can be checked without sending anything.
+///
+/// # Errors
+/// A program, a file of a secret or a certificate is missing or cannot be used.
+pub(crate) fn check(channel: &Channel) -> Result<()> {
+    let unusable = |why: String| {
+        Failure::new(Id::Input, format!("{}: {why}", channel.name), "correct the configuration")
+    };
+    match &channel.kind {
+        Kind::Exec { program: path } | Kind::Folder { folder: path } => {
+            let path = Path::new(path);
+            if program::programs(path).map_err(|error| of_path(path, &error))?.is_empty() {
+                let message = format!("{}: no program that can be run", path.display());
+                let action = format!("chmod +x {}", places::quoted(&path.to_string_lossy()));
+                return Err(Failure::new(Id::Input, message, action));
+            }
+        }
+        Kind::Webhook(web) | Kind::Ntfy(web) => {
+            web.token.iter().try_for_each(|it| secret::read(it).map(drop)).map_err(unusable)?;
+            web::authority(web.ca.as_deref()).map_err(|error| unusable(error.why))?;
+        }
+        Kind::Smtp(mail) => mail::check(mail).map_err(|error| unusable(error.why))?,
+    }
+    Ok(())
+}
+
+/// Sends a test message now, and waits for it.
+///
+/// # Errors
+/// Why it was not delivered.
+pub(crate) fn test(channel: &Channel) -> std::result::Result<(), String> {
+    let entry = HistoryEntry {
+        number: 0,
+        time: jiff::Timestamp::now(),
+        event: "TestMessage".into(),
+        severity: Severity::Info,
+        member: None,
+        message: "test, by command".into(),
+    };
+    let mut outbox = policy::alerts::Outbox::new(channel.clone());
+    outbox.note(&event("test", "", &entry), now());
+    let notice = outbox.next(now()).expect("a test message always passes");
+    send(channel, &notice).map_err(|undelivered| undelivered.why)
+}
+
+/// Sends a message over its channel.
+fn send(channel: &Channel, notice: &Notice) -> std::result::Result<(), Undelivered> {
+    match &channel.kind {
+        Kind::Exec { program: path } | Kind::Folder { folder: path } => {
+            program::run_all(Path::new(path), notice)
+        }
+        Kind::Webhook(web) => web::post(web, notice),
+        Kind::Ntfy(web) => web::publish(web, notice),
+        Kind::Smtp(mail) => mail::send(mail, notice),
+    }
+}
+
+/// Time since a fixed moment.
+fn now() -> Duration {
+    static ORIGIN: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+    ORIGIN.elapsed()
+}
+
+/// The severity of an event, as in the API.
+fn severity(event: &Event) -> Severity {
+    match event.severity {
+        policy::alerts::Severity::Info => Severity::Info,
+        policy::alerts::Severity::Warning => Severity::Warning,
+        policy::alerts::Severity::Error => Severity::Error,
+    }
+}
+
+fn event(array: &str, uuid: &str, entry: &HistoryEntry) -> Event {
+    Event {
+        array: array.into(),
+        uuid: uuid.into(),
+        word: entry.event.clone(),
+        severity: match entry.severity {
+            Severity::Info => policy::alerts::Severity::Info,
+            Severity::Warning => policy::alerts::Severity::Warning,
+            Severity::Error => policy::alerts::Severity::Error,
+        },
+        member: entry.member.clone(),
+        message: entry.message.clone(),
+        time: entry.time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_on_the_command_line_are_read() {
+        let kind = |text: &str| of_text(text).map(|channel| channel.kind);
+        let web = |url: &str| Web { url: url.into(), token: None, ca: None };
+        assert_eq!(kind("https://h/x"), Ok(Kind::Webhook(web("https://h/x"))));
+        assert_eq!(kind("ntfy://h/raid"), Ok(Kind::Ntfy(web("https://h/raid"))));
+        assert_eq!(kind("ntfy://h:1/r?secure=false"), Ok(Kind::Ntfy(web("http://h:1/r"))));
+        assert_eq!(kind("/"), Ok(Kind::Folder { folder: "/".into() }));
+        assert_eq!(kind("/no/hook"), Ok(Kind::Exec { program: "/no/hook".into() }));
+        for bad in ["ntfy://h", "ntfy:///x", "smtp://h", "ftp://h/x", "https://"] {
+            assert!(of_text(bad).is_err(), "{bad}");
+        }
     }
 }

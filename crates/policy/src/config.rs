@@ -30,6 +30,8 @@ pub struct Config {
     pub health: health::Settings,
     /// Whom to tell of events.
     pub notify: Vec<alerts::Channel>,
+    /// The web server that is called while all is well.
+    pub heartbeat: Option<alerts::Heartbeat>,
     /// What is special about one array, by name or UUID.
     pub array: BTreeMap<String, Array>,
 }

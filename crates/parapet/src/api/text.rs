@@ -60,6 +60,7 @@ impl Report for Array {
         }
         self.show_scrubs(page);
         self.show_exports(page);
+        self.show_alerts(page);
         page.line("");
         page.table(&self.member_rows());
         if page.is_verbose() {

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::api::{
     Array, Assembled, Changed, Configuration, Demonstration, Discovery, DiskList, ErrorView,
-    Examined, Health, History, Iostat, KeptList, List, Order, PageView, Plan, Recovered, Report,
-    Serving, SmartView, Text, Waited, When,
+    Examined, Health, History, Iostat, KeptList, List, Notified, NotifyTest, Order, PageView, Plan,
+    Recovered, Report, Serving, SmartView, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -55,6 +55,8 @@ fn all() -> serde_json::Map<String, Value> {
     put(Iostat::SCHEMA, schema_for!(Iostat));
     put(KeptList::SCHEMA, schema_for!(KeptList));
     put(List::SCHEMA, schema_for!(List));
+    put(Notified::SCHEMA, schema_for!(Notified));
+    put(NotifyTest::SCHEMA, schema_for!(NotifyTest));
     put(PageView::SCHEMA, schema_for!(PageView));
     put(Plan::SCHEMA, schema_for!(Plan));
     put(Recovered::SCHEMA, schema_for!(Recovered));

@@ -8,6 +8,7 @@ use net::nbd::limits::{DEFAULT_MEMORY, MAX_PAYLOAD};
 use net::nbd::wire::MAX_STRING_BYTES;
 use os::{Address, Listener, Signals, Spawner, Stdio};
 use panel::{Listen, Running};
+use policy::alerts::Channel;
 use policy::config::Loaded;
 
 use crate::api::Serving;
@@ -19,7 +20,7 @@ use crate::flags::{Control, address};
 use crate::machine::settings;
 use crate::size::Size;
 use crate::terminal::Terminal;
-use crate::{notify, places, tls};
+use crate::{notify, places, systemd, tls};
 
 mod health;
 pub(crate) mod sources;
@@ -80,10 +81,10 @@ pub(crate) struct Outlets {
     /// Serve one NBD client over standard input and output, then exit
     #[arg(long)]
     stdio: bool,
-    /// Program to run for each event, as mdadm --monitor does: with the event, the array and the
-    /// member; or a folder of programs
-    #[arg(long, value_name = "PROGRAM")]
-    notify: Option<PathBuf>,
+    /// Program to run for each event, as mdadm --monitor does, or a folder of programs; or a URL:
+    /// https://HOST/PATH (webhook), ntfy://HOST/TOPIC. May be repeated
+    #[arg(long, value_name = "TARGET", value_parser = notify::of_text)]
+    notify: Vec<Channel>,
     #[command(flatten)]
     control: Control,
     /// Show the arrays on a web page, with metrics for Prometheus: loopback address and port, such
@@ -183,7 +184,8 @@ impl Outlets {
             aoe_volatile: config.aoe.volatile,
             aoe_remote_control: config.aoe.remote_control,
             stdio: false,
-            notify: None,
+            // The manager of the daemon has them.
+            notify: Vec::new(),
             control,
             page: config.page.listen.as_ref().map(listen).transpose()?,
             health: health::Flags::configured(&config.health),
@@ -214,7 +216,8 @@ impl Outlets {
         // Report configuration errors before opening anything.
         let tls = self.tls.identity()?;
         let daemon = Daemon::with_memory(&on, tls, threads, self.nbd_memory.0)?;
-        self.notify.iter().try_for_each(|path| daemon.notify(path))?;
+        self.notify.iter().try_for_each(notify::check)?;
+        daemon.notify(&self.notify, None);
         executor.block_on(async {
             let opened = match take_in(&daemon).await {
                 Ok(()) => self.open(&daemon, &on).await,
@@ -248,7 +251,7 @@ impl Outlets {
             } else {
                 terminal.report(&serving);
             }
-            notify::ready(&format!("serving {} arrays", serving.arrays.len()));
+            systemd::ready(&format!("serving {} arrays", serving.arrays.len()));
             let ended = daemon.run(&signals).await;
             drop(health);
             ended
@@ -306,7 +309,7 @@ impl Outlets {
         match kind {
             "control" if control.as_ref() == Some(&address) => daemon.listen_on(listener),
             "nbd" if self.nbd.contains(&address) => daemon.accept_nbd(listener),
-            _ => notify::forget(kind, &address),
+            _ => systemd::forget(kind, &address),
         }
     }
 
@@ -317,7 +320,7 @@ impl Outlets {
             Failure::new(Id::Socket, message, "use ListenStream= and Accept=no")
         })?;
         for (name, listener) in activated {
-            match notify::stored_kind(&name) {
+            match systemd::stored_kind(&name) {
                 Some(kind) => self.take_stored(kind, listener, daemon),
                 None if name == "control" => daemon.listen_on(listener),
                 None => daemon.accept_nbd(listener),

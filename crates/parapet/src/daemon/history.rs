@@ -13,10 +13,9 @@ use std::rc::Rc;
 
 use jiff::Timestamp;
 
-use super::alerts::Alerts;
 use super::keep::Writer;
 use crate::api::{HistoryEntry, Severity};
-use crate::places;
+use crate::{notify, places};
 
 /// The events that are kept.
 const KEPT: usize = 1000;
@@ -29,7 +28,7 @@ pub(super) struct History {
     entries: RefCell<VecDeque<HistoryEntry>>,
     writer: RefCell<Option<Writer>>,
     /// Name and UUID of the array, and who is told of its events.
-    told: RefCell<Option<(String, String, Rc<Alerts>)>>,
+    told: RefCell<Option<(String, String, Rc<notify::Handle>)>>,
 }
 
 impl History {
@@ -53,7 +52,7 @@ impl History {
     }
 
     /// Tells somebody of each event from now on.
-    pub(super) fn tell(&self, array: &str, uuid: &str, alerts: &Rc<Alerts>) {
+    pub(super) fn tell(&self, array: &str, uuid: &str, alerts: &Rc<notify::Handle>) {
         self.told.replace(Some((array.into(), uuid.into(), Rc::clone(alerts))));
     }
 

@@ -14,8 +14,8 @@ use os::{Address, Listener, Peer, Socket, Spawner};
 
 use super::{Daemon, QUIET};
 use crate::failure::{Failure, Id, Result};
-use crate::notify;
 use crate::places;
+use crate::systemd;
 
 /// How long a killed server may take to release its socket, and the interval of the checks.
 const LETTING_GO: Duration = Duration::from_secs(5);
@@ -62,7 +62,7 @@ impl Daemon {
     pub(crate) async fn serve_nbd(self: &Rc<Self>, address: &Address) -> Result<()> {
         let mut listener = bind(address, &self.spawner).await?;
         if self.is_managed() {
-            notify::store("nbd", address, &mut listener);
+            systemd::store("nbd", address, &mut listener);
         }
         self.accept_nbd(listener);
         Ok(())
@@ -119,7 +119,7 @@ impl Daemon {
         let address = Address::Unix(path.to_owned());
         let mut listener = bind(&address, &self.spawner).await?;
         if self.is_managed() {
-            notify::store("control", &address, &mut listener);
+            systemd::store("control", &address, &mut listener);
         }
         // Any process that can write to the socket can stop the array.
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);

@@ -74,6 +74,7 @@ impl Daemon {
             clients: self.exports.clients_of(served),
             aoe: self.aoe_view(served),
             attached: self.attached_view(served),
+            alerts: self.alerts.states(),
             problems: Vec::new(),
         };
         array.problems = self.problems(&array, status.mode);
@@ -233,7 +234,7 @@ impl Served {
 }
 
 impl Served {
-    fn job(&self, job: &JobStatus) -> Job {
+    pub(super) fn job(&self, job: &JobStatus) -> Job {
         let elapsed_s = job.elapsed.as_secs_f64();
         let enough = elapsed_s >= ENOUGH_SECONDS;
         let rate = self.job_rate.array_rate().filter(|_| enough);

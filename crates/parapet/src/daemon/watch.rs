@@ -23,10 +23,13 @@ use layout::{MemberId, Mode};
 use super::job_rate::Seen;
 use super::served::Known;
 use super::{Served, first};
-use crate::api::State;
+use crate::api::{JobKind, Severity, State};
 
 /// Interval of the checks for deleted files.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// Percent of a job between two events of its progress, as in mdadm.
+const STEP: u64 = 20;
 
 /// The problem and its consequence, in one sentence.
 pub(super) const DELETED: &str =
@@ -45,6 +48,8 @@ pub(super) struct Watched {
     cleared: BTreeMap<MemberId, [u64; 3]>,
     /// End time of the last scrub whose findings were logged.
     pub(super) scrub: Option<u64>,
+    /// The job in progress, and the last step of it that was logged.
+    pub(super) steps: Steps,
     /// The last logged state of the array, and the number of members that it could still lose.
     pub(super) state: Option<(State, usize)>,
     /// Members already reported.
@@ -60,6 +65,27 @@ pub(super) struct Loss {
     pub(super) at: Timestamp,
     /// Its slot at that time.
     pub(super) slot: Option<usize>,
+}
+
+/// The job in progress, and the last of its steps that was logged, in percent.
+#[derive(Default)]
+pub(super) struct Steps {
+    job: Option<JobKind>,
+    last: u64,
+}
+
+impl Steps {
+    /// Takes kind and percentage of the job; returns the step of 20, 40, 60 or 80 % that is new.
+    /// Of several steps between two looks, only the last counts, as in mdadm.
+    fn take(&mut self, kind: JobKind, percent: u64) -> Option<u64> {
+        if self.job.replace(kind) != Some(kind) || percent < self.last {
+            self.last = 0;
+        }
+        let step = percent / STEP * STEP;
+        let is_new = self.last < step && step < 100;
+        self.last = self.last.max(step);
+        is_new.then_some(step)
+    }
 }
 
 impl Loss {
@@ -145,6 +171,7 @@ impl Served {
             self.sample_job_rate(clock.now());
             self.note_scrub_position(clock.now());
             self.log_state();
+            self.log_steps();
             let faulty = self.faulty();
             for (id, member) in self.all_known() {
                 let Some(file) = member.file.as_ref().filter(|_| !faulty.contains(&id)) else {
@@ -163,6 +190,19 @@ impl Served {
     /// Samples the progress of the background job.
     pub(super) fn sample_job_rate(&self, now: Time) {
         self.job_rate.see(now, self.array.status().job.as_ref().map(Seen::of));
+    }
+
+    /// Logs the progress of a job in steps, in mdadm's words: `Rebuild20` to `Rebuild80`.
+    fn log_steps(&self) {
+        let status = self.array.status();
+        let Some(job) = status.job.as_ref().map(|job| self.job(job)) else {
+            return self.watched.borrow_mut().steps = Steps::default();
+        };
+        let step = self.watched.borrow_mut().steps.take(job.kind, job.percent as u64);
+        let Some(step) = step else { return };
+        let message = format!("{}: {step} % done", job.kind.word());
+        tracing::info!("{}: {message}", self.name());
+        self.history.note((&format!("Rebuild{step}"), Severity::Info), None, &message);
     }
 
     /// Returns true the first time it is called for a member.
@@ -235,5 +275,23 @@ impl Known {
     /// Returns true if its file has no name any more.
     pub(super) fn is_deleted(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file.is_deleted())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_step_of_a_job_is_new_once() {
+        let mut steps = Steps::default();
+        let mut take = |percents: &[u64]| {
+            let step = |&percent: &u64| steps.take(JobKind::Rebuild, percent);
+            percents.iter().map(step).collect::<Vec<_>>()
+        };
+        assert_eq!(take(&[0, 19, 20, 39, 40]), [None, None, Some(20), None, Some(40)]);
+        assert_eq!(take(&[85, 99, 100]), [Some(80), None, None]);
+        assert_eq!(take(&[20, 21]), [Some(20), None], "another rebuild");
+        assert_eq!(steps.take(JobKind::Check, 62), Some(60), "it goes on where it stopped");
     }
 }

@@ -25,6 +25,7 @@ impl Machine {
         let loaded = settings::read(self.file.as_deref())?;
         let old = self.loaded.replace(loaded).config;
         let new = self.loaded.borrow().config.clone();
+        self.daemon.notify(&new.notify, new.heartbeat.as_ref());
         let known: BTreeSet<&String> = old.nbd.listen.iter().collect();
         for text in new.nbd.listen.iter().filter(|text| !known.contains(text)) {
             // `settings::read` has tested it.

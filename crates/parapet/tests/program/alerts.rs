@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::world::{World, until};
 
 /// Makes a program of these lines of shell.
-fn program(world: &World, name: &str, lines: &str) -> PathBuf {
+pub fn program(world: &World, name: &str, lines: &str) -> PathBuf {
     let path = world.path(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     std::fs::write(&path, format!("#!/bin/sh\n{lines}\n")).unwrap();
@@ -14,12 +14,12 @@ fn program(world: &World, name: &str, lines: &str) -> PathBuf {
     path
 }
 
-fn told(world: &World) -> String {
+pub fn told(world: &World) -> String {
     std::fs::read_to_string(world.path("told")).unwrap_or_default()
 }
 
 /// The line that the program writes for an event of the array.
-fn tell(world: &World) -> String {
+pub fn tell(world: &World) -> String {
     let file = world.path("told");
     format!("echo \"$* [$PARAPET_SEVERITY] $PARAPET_MESSAGE\" >>{}", file.display())
 }
@@ -74,7 +74,7 @@ fn a_program_that_hangs_stops_no_array() {
     world.qemu_io(&["write -P 5 0 1M", "flush", "read -P 5 0 1M"]);
     world.order(&["fail", "tank", "m1"]);
     assert_eq!(server.terminate(), 0);
-    assert!(world.log().contains("programs of --notify still run"), "{}", world.log());
+    assert!(world.log().contains("still at work, and left behind"), "{}", world.log());
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::alerts::{program, tell, told};
 use crate::world::{Server, World, until};
 
 /// A folder of disks, a configuration, and the daemon.
@@ -153,6 +154,25 @@ fn a_reload_keeps_clients_and_refuses_mistakes() {
     let refused =
         machine.world.refused(&["config", "check", "--config", "parapet.toml"], 2, "PPT-2001");
     assert!(refused.contains("parapet.toml:7: array.tank.speed_max"), "{refused}");
+    assert_eq!(server.terminate(), 0);
+}
+
+/// The configuration says whom to tell; a reload adds a channel, and it gets the next event.
+#[test]
+fn a_reload_changes_who_is_told() {
+    let machine = Machine::new("");
+    machine.create("tank", "1", &["t0", "t1"], &[]);
+    let hook = program(&machine.world, "hook", &tell(&machine.world));
+    let server = machine.start();
+    until(|| machine.is_healthy("tank"));
+    let channels = || machine.array("tank").unwrap()["alerts"].as_array().unwrap().len();
+    assert_eq!(channels(), 0);
+    let section = format!("[[notify]]\nkind = \"exec\"\nprogram = \"{}\"\n", hook.display());
+    machine.configure(&section);
+    server.signal("HUP");
+    until(|| channels() == 1);
+    machine.world.order(&["events", "tank", "--test"]);
+    until(|| told(&machine.world).contains("TestMessage tank"));
     assert_eq!(server.terminate(), 0);
 }
 

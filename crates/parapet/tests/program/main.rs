@@ -31,6 +31,7 @@ mod messages;
 mod mixed;
 mod nested;
 mod network_faults;
+mod notify;
 mod panel;
 mod peers;
 mod policy;

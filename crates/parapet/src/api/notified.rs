@@ -1,0 +1,89 @@
+//! Alerts: the document of a webhook, the channels of a server, and the outcome of a test.
+
+use jiff::Timestamp;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{Array, Report, Severity};
+use crate::page::{Page, Style};
+
+/// What a webhook is sent.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Notified {
+    /// Name of the machine.
+    pub(crate) host: String,
+    /// Name of the array.
+    pub(crate) array: String,
+    /// UUID of the array.
+    pub(crate) uuid: String,
+    /// mdadm's word where it has one, such as `Fail`.
+    pub(crate) event: String,
+    /// How much it matters.
+    pub(crate) severity: Severity,
+    /// The member that it is about.
+    pub(crate) member: Option<String>,
+    /// What happened, and why.
+    pub(crate) message: String,
+    /// When it happened.
+    pub(crate) time: Timestamp,
+    /// Number of events that this message stands for: repeats within an hour share one.
+    pub(crate) count: u64,
+    /// In a reminder, since when the problem lasts; otherwise null.
+    pub(crate) since: Option<Timestamp>,
+    /// Number of earlier events that were not delivered.
+    pub(crate) lost: u64,
+}
+
+impl Report for Notified {
+    const SCHEMA: &'static str = "parapet/notify/1";
+
+    fn text(&self, page: &mut Page) {
+        page.field(&self.event, &self.message);
+    }
+}
+
+/// A channel of a server that tells somebody of events.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct ChannelState {
+    /// Its name.
+    pub(crate) channel: String,
+    /// Why its last message was not delivered; null if it was.
+    pub(crate) trouble: Option<String>,
+    /// Messages that wait.
+    pub(crate) waiting: u64,
+    /// Events that were not delivered, and of which no later message has told yet.
+    pub(crate) lost: u64,
+}
+
+impl Array {
+    /// Warns if nobody is told of events, or cannot be told.
+    pub(super) fn show_alerts(&self, page: &mut Page) {
+        if self.alerts.is_empty() {
+            let advice = "nobody is told of events (parapet notify --help)";
+            page.field_in(Style::Warning, "alerts", advice);
+        }
+        for state in &self.alerts {
+            let Some(trouble) = &state.trouble else { continue };
+            let (channel, waiting) = (&state.channel, state.waiting);
+            let sentence = format!("{channel}: not delivered: {trouble}; {waiting} waiting");
+            page.field_in(Style::Warning, "alerts", sentence);
+        }
+    }
+}
+
+/// The outcome of `parapet notify test`.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct NotifyTest {
+    /// Names of the channels that took the test message.
+    pub(crate) delivered: Vec<String>,
+}
+
+impl Report for NotifyTest {
+    const SCHEMA: &'static str = "parapet/notify-test/1";
+
+    fn text(&self, page: &mut Page) {
+        for channel in &self.delivered {
+            page.styled(Style::Plain, format!("{channel}: the test message was delivered"));
+        }
+    }
+}
