@@ -43,9 +43,8 @@ fn cause(error: &lettre::transport::smtp::Error) -> String {
     let source = std::error::Error::source(error);
     let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
     match io.map(std::io::Error::kind) {
-        // The library reports a handshake that failed as a timeout, too.
         Some(ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
-            "the server did not answer in time, or its certificate is not trusted (key ca)".into()
+            "the server did not answer in time".into()
         }
         _ => error.to_string(),
     }

@@ -25,7 +25,8 @@ class Handler:
 
 
 def check(server, session, envelope, mechanism, data):
-    return AuthResult(success=(data.login, data.password) == (b"raid", b"secret"))
+    is_right = (data.login, data.password) == (b"raid", b"secret")
+    return AuthResult(success=is_right, handled=False)
 
 
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
