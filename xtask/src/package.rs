@@ -119,6 +119,7 @@ fn debian(root: &Path, program: &Path) -> Result<PathBuf, Failure> {
             "usr/share/doc/parapet/examples/parapet.rules.yml",
         ),
         ("contrib/grafana/parapet.json", "usr/share/doc/parapet/examples/grafana.json"),
+        ("docs/admin.md", "usr/share/doc/parapet/admin.md"),
         ("docs/operate.md", "usr/share/doc/parapet/operate.md"),
         ("docs/aoe.md", "usr/share/doc/parapet/aoe.md"),
     ] {

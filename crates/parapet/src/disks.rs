@@ -310,6 +310,19 @@ pub(crate) fn sequence(path: &Path) -> Option<String> {
     first_text(whole, &["diskseq"])
 }
 
+/// Returns true if a server of this machine may be behind this device node, as `attach` makes them:
+/// ublk and NBD devices, and loop devices on its files.
+pub(crate) fn may_be_attached(path: &Path) -> bool {
+    let Some(device) = sys(path) else { return false };
+    let whole = if device.join("partition").exists() { device.parent() } else { Some(&*device) };
+    let Some(whole) = whole else { return false };
+    let name = whole.file_name().unwrap_or_default().to_string_lossy();
+    let backing = || first_text(whole, &["loop/backing_file"]);
+    name.starts_with("ublkb")
+        || name.starts_with("nbd")
+        || backing().is_some_and(|file| Path::new(&file).starts_with(places::runtime()))
+}
+
 /// Lists files and block devices in this folder, each once, by name; or the AoE targets that answer
 /// on interfaces (`aoe:eth1,eth2`).
 ///

@@ -152,6 +152,9 @@ impl Served {
         let last = record.completed.unwrap_or(record.first_served);
         match record.stopped {
             Some(stopped) => Standing { last: last.max(stopped), position: 0, work },
+            None if record.position >= status.capacity_bytes => {
+                Standing { last, position: 0, work }
+            }
             None => Standing { last, position: record.position, work },
         }
     }

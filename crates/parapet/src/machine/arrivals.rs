@@ -160,7 +160,8 @@ impl Machine {
     /// Returns the disks that are new or changed, and not in use by this server.
     async fn fresh(&self) -> Vec<Fresh> {
         let folders = self.loaded.borrow().config.arrays.scan.clone();
-        let listing = os::threads::aside(move || folders.iter().map(|it| list(it)).collect());
+        let theirs = folders.clone();
+        let listing = os::threads::aside(move || theirs.iter().map(|it| list(it)).collect());
         let listed: Vec<_> = match listing {
             Ok(listed) => listed.await,
             Err(error) => {
@@ -169,14 +170,14 @@ impl Machine {
             }
         };
         let mut found: BTreeMap<PathBuf, Stamp> = BTreeMap::new();
-        for (folder, listed) in self.loaded.borrow().config.arrays.scan.iter().zip(listed) {
+        for (folder, listed) in folders.into_iter().zip(listed) {
             let mut unreadable = self.arrivals.unreadable.borrow_mut();
             match listed {
                 Ok(listed) => {
-                    unreadable.remove(folder);
+                    unreadable.remove(&folder);
                     found.extend(listed);
                 }
-                Err(failure) if unreadable.insert(folder.clone()) => tracing::warn!("{failure}"),
+                Err(failure) if unreadable.insert(folder) => tracing::warn!("{failure}"),
                 Err(_) => {}
             }
         }
@@ -397,13 +398,20 @@ impl Machine {
     /// Returns the served arrays that are members of an array.
     fn inner_of(&self, uuid: &str) -> Vec<Rc<Served>> {
         let inner = self.arrivals.inner.borrow();
-        inner.iter().filter(|(outer, _)| outer == uuid).map(|(_, it)| Rc::clone(it)).collect()
+        // A user may have stopped it meanwhile.
+        let is_served = |it: &Rc<Served>| {
+            self.daemon.find(it.uuid()).is_some_and(|served| Rc::ptr_eq(&served, it))
+        };
+        let own = inner.iter().filter(|(outer, it)| outer == uuid && is_served(it));
+        own.map(|(_, it)| Rc::clone(it)).collect()
     }
 }
 
-/// Lists the files and block devices of a folder.
+/// Lists the files and block devices of a folder, without the local disks of this server: to open
+/// one could wait for itself.
 fn list(folder: &str) -> Result<Vec<(PathBuf, Stamp)>> {
-    let paths = disks::scan_folder(Path::new(folder))?;
+    let mut paths = disks::scan_folder(Path::new(folder))?;
+    paths.retain(|path| !disks::may_be_attached(path));
     Ok(paths.into_iter().filter_map(|path| Some((path.clone(), stamp(&path)?))).collect())
 }
 
