@@ -45,18 +45,19 @@ pub(crate) struct Cable {
 }
 
 enum Machine {
-    Uml,
+    Uml(uml::Machine),
     Qemu(qemu::Machine),
 }
 
 impl Kernel {
-    /// The quick one.
+    /// The quick one, started with the library `preload`.
     ///
     /// # Errors
     /// It is not installed, or another thing than expected.
-    pub(crate) fn uml() -> Result<Kernel> {
+    pub(crate) fn uml(preload: Option<PathBuf>) -> Result<Kernel> {
         let (modules, release) = uml::find()?;
-        Ok(Kernel { machine: Machine::Uml, modules, guest: scripts()?, release })
+        let machine = Machine::Uml(uml::Machine { preload });
+        Ok(Kernel { machine, modules, guest: scripts()?, release })
     }
 
     /// The newer one; `cache` keeps it, and `state` is this run's.
@@ -77,7 +78,7 @@ impl Kernel {
 
     /// Does it start in a moment, and run nearly as fast as the host?
     pub(crate) fn is_quick(&self) -> bool {
-        matches!(self.machine, Machine::Uml)
+        matches!(self.machine, Machine::Uml(_))
     }
 
     /// Runs a story in this folder to its end. Its output is in the folder's `log`.
@@ -96,7 +97,7 @@ impl Kernel {
     /// What a guest calls the end of its cable of this number.
     pub(crate) fn port(&self, number: usize) -> String {
         match self.machine {
-            Machine::Uml => uml::port(number),
+            Machine::Uml(_) => uml::port(number),
             Machine::Qemu(_) => qemu::port(number),
         }
     }
@@ -110,7 +111,7 @@ impl Kernel {
         let word = |name: &str, value: &str| format!("{name}={value}");
         let path = |name: &str, path: &Path| word(name, &path.display().to_string());
         let machine = match self.machine {
-            Machine::Uml => "uml",
+            Machine::Uml(_) => "uml",
             Machine::Qemu(_) => "qemu",
         };
         let words = [
@@ -122,7 +123,7 @@ impl Kernel {
         ];
         let first = self.guest.join("init");
         let mut command = match &self.machine {
-            Machine::Uml => uml::command(&first, &words, cables),
+            Machine::Uml(machine) => machine.command(&first, &words, cables),
             Machine::Qemu(machine) => machine.command(&first, work, &words, cables),
         };
         command

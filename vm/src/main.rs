@@ -40,6 +40,7 @@ Move arrays between the program and real kernels, in virtual machines.
 
   --program PATH   the program under test
   --cache FOLDER   keep downloaded kernels here [parapet-kernels in the temporary folder]
+  --preload FILE   start user-mode Linux with this library [none]
   --slice          run a representative part only
   --only TEXT      run the cases and stories only whose name contains TEXT
   --jobs N         number of virtual machines at once [one for each core]
@@ -52,6 +53,8 @@ struct Order {
     program: PathBuf,
     /// Folder of downloaded kernels.
     cache: PathBuf,
+    /// `vm/xstate`, for user-mode Linux.
+    preload: Option<PathBuf>,
     slice: bool,
     only: Option<String>,
     jobs: usize,
@@ -89,6 +92,7 @@ fn order(arguments: &[String]) -> Result<Order> {
     let mut order = Order {
         program: PathBuf::new(),
         cache: std::env::temp_dir().join("parapet-kernels"),
+        preload: None,
         slice: false,
         only: None,
         jobs,
@@ -102,6 +106,7 @@ fn order(arguments: &[String]) -> Result<Order> {
         match word.as_str() {
             "--program" => order.program = PathBuf::from(value()?),
             "--cache" => order.cache = PathBuf::from(value()?),
+            "--preload" => order.preload = Some(PathBuf::from(value()?)),
             "--only" => order.only = Some(value()?.clone()),
             "--jobs" => order.jobs = value()?.parse().map_err(|_| usage())?,
             "--golden" => order.golden = Some(PathBuf::from(value()?)),
@@ -138,7 +143,7 @@ fn run(order: &Order) -> Result<bool> {
     let parent = if memory.is_dir() { memory } else { std::env::temp_dir() };
     let state = parent.join(format!("parapet-vm-{}", std::process::id()));
     std::fs::create_dir_all(&state)?;
-    let kernel = Kernel::uml()?;
+    let kernel = Kernel::uml(order.preload.clone())?;
     let count = ways.len() + newer_ways.len();
     println!("{count} of the matrix, {} stories, on Linux {}", stories.len(), kernel.release);
     // apt takes no relative folders.

@@ -14,11 +14,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let build = |package| ["cargo", "build", "--quiet", "--package", package];
     let program = shell::built(&root, &build("parapet"), "parapet")?;
     let harness = shell::built(&root, &build("parapet-vm"), "vm")?;
+    let preload = shell::built(&root, &build("parapet-vm-xstate"), "xstate")?;
     // In cargo's target folder: `cargo clean` removes it.
     let cache = harness.ancestors().nth(2).unwrap_or(&root).join("kernels");
-    let [program, harness, cache] = [&program, &harness, &cache].map(|path| path.to_string_lossy());
-    let words = [harness.as_ref(), "--program", program.as_ref(), "--cache", cache.as_ref()];
-    let mut words = words.map(String::from).to_vec();
+    let mut words = vec![harness.to_string_lossy().into_owned()];
+    for (option, path) in [("--program", program), ("--cache", cache), ("--preload", preload)] {
+        words.extend([option.to_owned(), path.to_string_lossy().into_owned()]);
+    }
     words.extend_from_slice(arguments);
     shell::hand_over(&root, &words)
 }

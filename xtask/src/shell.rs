@@ -54,14 +54,14 @@ pub(crate) fn succeeds(folder: &Path, words: &[&str]) -> bool {
         .is_ok_and(|status| status.success())
 }
 
-/// Builds with these words of cargo, and gives where it says that it has put the program, or the
-/// test, called `name`.
+/// Builds with these words of cargo, and gives where it says that it has put the program, the test,
+/// or the library, called `name`.
 pub(crate) fn built(folder: &Path, words: &[&str], name: &str) -> Result<PathBuf, Failure> {
     let messages = output(folder, &[words, &["--message-format=json"]].concat())?;
     let values = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let of_it = |value: Value| {
-        let path = PathBuf::from(value["executable"].as_str()?);
-        (value["target"]["name"] == name).then_some(path)
+        let file = value["executable"].as_str().or_else(|| value["filenames"][0].as_str())?;
+        (value["target"]["name"] == name).then(|| PathBuf::from(file))
     };
     values
         .filter_map(of_it)

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! A device is made with user recovery: when its server ends, requests wait, and those in flight
-//! are issued again to the next server, which [`find`]s the device by its owner and [`recover`]s
-//! it. Issuing a write twice is no harm: no later write of the same bytes was accepted meanwhile.
+//! are issued again to the next server, which finds the device by its owner ([`find`]) and recovers
+//! it ([`Device::begin_recovery`]). Issuing a write twice is no harm: no later write of the same
+//! bytes was accepted meanwhile.
 //!
 //! Data is copied by this process (`UBLK_F_USER_COPY`), so the kernel never touches its memory.
 //!

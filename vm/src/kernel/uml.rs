@@ -27,19 +27,31 @@ pub(super) fn port(number: usize) -> String {
     format!("vec{number}")
 }
 
-/// Starts it with these words for its first process, and these cables.
-pub(super) fn command(first: &Path, words: &[String], cables: &[Cable]) -> Command {
-    let cables = cables.iter().enumerate().map(|(number, cable)| {
-        let Cable { interface, mtu, address } = cable;
-        let address = address.as_ref().map_or(String::new(), |address| format!(",mac={address}"));
-        let port = port(number);
-        format!("{port}:transport=tap,ifname={interface},depth=64,gro=0,mtu={mtu}{address}")
-    });
-    let mut command = Command::new("linux.uml");
-    command
-        .args(["rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=null", MEMORY])
-        .arg(format!("init={}", first.display()))
-        .args(words)
-        .args(cables);
-    command
+/// How to start it.
+pub(super) struct Machine {
+    /// `vm/xstate`: it does not start on every processor without.
+    pub(super) preload: Option<PathBuf>,
+}
+
+impl Machine {
+    /// Starts it with these words for its first process, and these cables.
+    pub(super) fn command(&self, first: &Path, words: &[String], cables: &[Cable]) -> Command {
+        let cables = cables.iter().enumerate().map(|(number, cable)| {
+            let Cable { interface, mtu, address } = cable;
+            let address =
+                address.as_ref().map_or(String::new(), |address| format!(",mac={address}"));
+            let port = port(number);
+            format!("{port}:transport=tap,ifname={interface},depth=64,gro=0,mtu={mtu}{address}")
+        });
+        let mut command = Command::new("linux.uml");
+        command
+            .args(["rootfstype=hostfs", "rootflags=/", "ro", "con=null", "con0=null", MEMORY])
+            .arg(format!("init={}", first.display()))
+            .args(words)
+            .args(cables);
+        if let Some(library) = &self.preload {
+            command.env("LD_PRELOAD", library);
+        }
+        command
+    }
 }

@@ -54,6 +54,7 @@ const ALLOWED: &[Row] = &[
     row("fuzz", &["array", "metadata", "net", "io", "layout", "parity"]),
     row("torture", &[]),
     row("vm", &["os", "io", "layout", "parity"]),
+    row("vm-xstate", &[]),
     row("xtask", &[]),
 ];
 

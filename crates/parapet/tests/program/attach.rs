@@ -123,7 +123,7 @@ fn a_file_system_lives_through_a_loss_and_a_rebuild() {
             local.world.order(&["add", &local.name, spare]);
         }
         mounted.fill(41);
-        let patience = ["--for", "whole", "--timeout", "60", "--quiet"];
+        let patience = ["--for", "whole", "--timeout", "600", "--quiet"];
         local.world.order(&[&["wait", &local.name], &patience[..]].concat());
         [1, 21, 41].into_iter().for_each(|from| mounted.verify(from));
         mounted.unmount();

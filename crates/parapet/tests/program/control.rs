@@ -115,7 +115,7 @@ fn the_log_has_changes_of_state_and_an_order_is_no_error() {
     members.push("s0".into());
     let server = world.serve_members(&members);
     world.order(&["fail", "tank", "m1"]);
-    world.order(&["wait", "tank", "--for", "whole", "--timeout", "60", "--quiet"]);
+    world.order(&["wait", "tank", "--for", "whole", "--timeout", "600", "--quiet"]);
     // The same without a spare.
     world.order(&["fail", "tank", "0"]);
     world.order(&["re-add", "tank", "m0"]);
@@ -507,7 +507,7 @@ fn waiting_begins_before_the_work_and_never_in_vain() {
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
     let server = world.serve(&[&["tank"], &names[..]].concat());
     world.order(&["fail", "tank", "1"]);
-    let vain = ["wait", "tank", "--for", "whole", "--timeout", "60", "--quiet"];
+    let vain = ["wait", "tank", "--for", "whole", "--timeout", "600", "--quiet"];
     let message = world.order_refused(&vain, 3, "PPT-3006");
     assert!(
         message.contains(&format!("parapet re-add tank {}", world.path("m1").display())),
@@ -516,7 +516,7 @@ fn waiting_begins_before_the_work_and_never_in_vain() {
     world.file("new", 16 << 20);
     // Whatever state it shows first, `wait` must not end before the rebuild.
     world.order(&["add", "tank", "new"]);
-    let array = world.order(&["wait", "tank", "--timeout", "60", "--quiet"])["array"].clone();
+    let array = world.order(&["wait", "tank", "--timeout", "600", "--quiet"])["array"].clone();
     assert_eq!(array["state"], "healthy", "{array}");
     let reached = world.order(&["wait", "tank", "--for", "resync", "--quiet"]);
     assert_eq!(reached["array"]["unsynced_bytes"], 0, "{reached}");

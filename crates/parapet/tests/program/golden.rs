@@ -104,10 +104,10 @@ fn the_kernels_arrays_are_taken_over_and_agree_with_their_redundancy() {
         let members: Vec<&str> = members.iter().map(String::as_str).collect();
         let more: &[&str] = if name.contains("degraded") { &["--degraded"] } else { &[] };
         let server = world.serve(&[&["golden"], &members[..], more].concat());
-        world.order(&["wait", "golden", "--timeout", "60", "--quiet"]);
+        world.order(&["wait", "golden", "--timeout", "600", "--quiet"]);
         if name != "raid5-degraded" {
             world.order(&["scrub", "golden"]);
-            let status = world.order(&["wait", "golden", "--timeout", "60", "--quiet"]);
+            let status = world.order(&["wait", "golden", "--timeout", "600", "--quiet"]);
             assert_eq!(status["array"]["last_scrub"]["mismatches"], 0, "{name}: {status}");
         }
         assert!(content(&world) == expected(&folder), "{name}");

@@ -131,8 +131,8 @@ fn fail_and_rebuild(world: &World, case: &Case, expected: &mut [u8]) {
 
 /// Returns the array once it is healthy and no job runs.
 fn wait_until_healthy(world: &World, array: &str) -> serde_json::Value {
-    world.order(&["wait", array, "--for", "whole", "--timeout", "60", "--quiet"]);
-    world.order(&["wait", array, "--timeout", "60", "--quiet"])["array"].clone()
+    world.order(&["wait", array, "--for", "whole", "--timeout", "600", "--quiet"]);
+    world.order(&["wait", array, "--timeout", "600", "--quiet"])["array"].clone()
 }
 
 /// Runs all three clients in sequence.

@@ -132,7 +132,7 @@ fn what_stays_unsynced_is_not_waited_for_and_stop_says_so() {
     server.kill();
     load.kill().unwrap();
     load.wait().unwrap();
-    let vain = ["wait", "tank", "--for", "resync", "--timeout", "60", "--quiet"];
+    let vain = ["wait", "tank", "--for", "resync", "--timeout", "600", "--quiet"];
 
     let server = world.serve(&["tank", "m0", "m1", "m2", "--read-only"]);
     let message = world.order_refused(&vain, 3, "PPT-3006");
@@ -299,7 +299,7 @@ fn a_member_that_was_replaced_is_not_faulty() {
     let server = world.serve_members(&members);
     world.file("new", 16 << 20);
     world.order(&["replace", "tank", "1", "new"]);
-    world.order(&["wait", "tank", "--for", "rebuild", "--timeout", "60", "--quiet"]);
+    world.order(&["wait", "tank", "--for", "rebuild", "--timeout", "600", "--quiet"]);
     let status = world.order(&["status", "tank"]);
     assert_eq!(status["faulty"][0]["replaced"], true, "{status}");
     let report = world.ok(&["status", "tank", "--control", "control.sock"]);

@@ -56,7 +56,7 @@ fn an_array_of_arrays_survives_what_its_parts_survive() {
     world.nbdcopy("data", &world.uri());
     world.file("new", 16 << 20);
     world.order(&["add", "left", "new"]);
-    world.order(&["wait", "left", "--for", "whole", "--timeout", "60", "--quiet"]);
+    world.order(&["wait", "left", "--for", "whole", "--timeout", "600", "--quiet"]);
     assert!(world.content()[..data.len()] == data);
     world.order(&["stop", "tank"]);
     assert_eq!(server.wait(), 0);
@@ -228,7 +228,7 @@ fn an_outer_array_is_as_well_as_those_inside_it() {
         let health = world.run(&["health", "tank", "--control", "control.sock"]);
         assert!(health.code == code && health.out.contains("array:left"), "{health:?}");
         world.order(&["re-add", "left", "left1"]);
-        world.order(&["wait", "left", "--for", "whole", "--timeout", "60", "--quiet"]);
+        world.order(&["wait", "left", "--for", "whole", "--timeout", "600", "--quiet"]);
         let array = world.order(&["status", "tank"]);
         assert_eq!(array["state"], "healthy", "{array}");
         assert_eq!(server.terminate(), 0);

@@ -27,7 +27,7 @@ fn it_makes_an_array_stops_in_order_and_goes_on_with_it() {
     }
     assert!(printed.contains(&format!("nbdinfo '{uri}'")) || printed.contains("nbdinfo 'nbd+unix"));
     world.json(&["fail", "quickstart", "2", control]);
-    world.json(&["wait", "quickstart", "--for", "whole", "--timeout", "60", "--quiet", control]);
+    world.json(&["wait", "quickstart", "--for", "whole", "--timeout", "600", "--quiet", control]);
     server.signal("INT");
     assert_eq!(server.wait(), 0, "{}", world.log());
     assert!(!world.path("parapet-data/nbd.sock").exists());
@@ -119,7 +119,7 @@ fn lines_to_copy_are_quoted_and_count_what_there_is() {
     let line = printed.lines().find(|line| line.contains(" status quickstart")).unwrap().trim();
     assert!(world.tool("bash", &["bash", "-c", line]).contains("quickstart"));
     let control = format!("--control=unix:{}", world.path("a b'c/control.sock").display());
-    let whole = ["wait", "quickstart", "--for", "whole", "--timeout", "60", "--quiet", &control];
+    let whole = ["wait", "quickstart", "--for", "whole", "--timeout", "600", "--quiet", &control];
     world.json(&whole);
     assert_eq!(server.terminate(), 0);
     assert_eq!(world.start(&start).terminate(), 0);

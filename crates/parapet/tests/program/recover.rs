@@ -49,7 +49,7 @@ fn golden_with(world: &World, name: &str, (group, inodes): (&str, &str)) -> (Vec
     let small = ["-g", group, "-N", inodes, "-O", "^has_journal,^resize_inode,^flex_bg"];
     file_system(world, (capacity, 10_000), &small);
     world.nbdcopy("image", &world.uri().replace("/tank?", "/golden?"));
-    world.order(&["wait", "golden", "--timeout", "60", "--quiet"]);
+    world.order(&["wait", "golden", "--timeout", "600", "--quiet"]);
     assert_eq!(server.terminate(), 0);
     (members, std::fs::read(world.path("image")).unwrap())
 }
@@ -313,7 +313,7 @@ fn superblocks_are_written_once_that_is_wanted() {
         }
         let server = world.serve(&[&["recovered"], &disks[..]].concat());
         world.order(&["scrub", "recovered"]);
-        let status = world.order(&["wait", "recovered", "--timeout", "60", "--quiet"]);
+        let status = world.order(&["wait", "recovered", "--timeout", "600", "--quiet"]);
         assert_eq!(status["array"]["last_scrub"]["mismatches"], 0, "{name}: {status}");
         assert_eq!(status["array"]["writable"], true, "{name}: {status}");
         assert!(content(&world).starts_with(&before), "{name}");
