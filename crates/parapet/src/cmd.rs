@@ -30,6 +30,7 @@ mod export;
 mod health;
 mod import;
 mod iostat;
+mod jobs;
 mod list;
 mod man;
 mod member;
@@ -66,6 +67,7 @@ pub(crate) enum Verb {
     Recover(recover::Args),
     List(list::Args),
     Status(status::Args),
+    Jobs(jobs::Args),
     When(when::Args),
     #[command(alias = "history")]
     Events(events::Args),
@@ -127,6 +129,7 @@ impl Verb {
             Verb::Events(args) => events::run(&args, terminal),
             Verb::Notify(args) => notify::run(args, terminal),
             Verb::Iostat(args) => iostat::run(&args, terminal),
+            Verb::Jobs(args) => jobs::run(&args, terminal),
             Verb::When(args) => when::run(&args, terminal),
             Verb::Fail(args) => member::fail(&args, terminal),
             Verb::Remove(args) => member::remove(&args, terminal),

@@ -20,7 +20,7 @@ const HABITS: &[(&[&str], &str)] = &[
     (&["eject", "down"], "parapet stop NAME"),
     (&["make"], "parapet create NAME --level LEVEL DISK…"),
     (&["repair"], "parapet scrub NAME repair"),
-    (&["resilver", "jobs", "progress"], "parapet when NAME"),
+    (&["resilver", "progress"], "parapet when NAME"),
     (&["log"], "parapet events NAME; the log of `parapet serve` has commands, too"),
     (&["grow", "resize", "reshape", "expand"], "this version cannot change the shape of an array"),
     (&["rename"], "this version cannot rename an array"),

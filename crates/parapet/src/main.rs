@@ -14,6 +14,7 @@
 mod api;
 mod client;
 mod cmd;
+mod completion;
 mod daemon;
 mod demo;
 mod disk_health;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         let way = std::env::var("PARAPET_BROKEN").ok();
         io::broken::choose(way.as_deref().and_then(io::broken::Broken::named));
     }
+    completion::answer();
     if let Some(text) = translate::help(std::env::args_os().skip(1)) {
         // A closed pipe is not an error.
         let _ = std::io::stdout().write_all(text.as_bytes());

@@ -1,16 +1,16 @@
 //! `parapet completions`: prints scripts that let shells complete commands.
 
-use clap::CommandFactory;
 use clap_complete::Shell;
 
 use crate::api::Text;
+use crate::completion;
 use crate::failure::{Exit, Result};
-use crate::flags::Cli;
 use crate::terminal::Terminal;
 
 /// Print completions for a shell
 ///
-/// For example: parapet completions bash > /etc/bash_completion.d/parapet
+/// They ask the program, which knows the arrays that are served, and their members. For example:
+/// parapet completions bash > /etc/bash_completion.d/parapet
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Shell
@@ -19,9 +19,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
-    let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut Cli::command(), "parapet", &mut text);
-    let text = String::from_utf8_lossy(&text).into_owned();
+    let text = completion::registration(&args.shell.to_string()).unwrap_or_default();
     match terminal.is_json() {
         true => terminal.report(&Text { text }),
         false => terminal.data(&text),

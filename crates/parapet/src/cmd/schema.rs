@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::api::{
     Array, Assembled, Changed, Configuration, Demonstration, Discovery, DiskList, ErrorView,
-    Examined, Health, History, Iostat, KeptList, List, Notified, NotifyTest, Order, PageView, Plan,
-    Recovered, Report, Serving, SmartView, Text, Waited, When,
+    Examined, Health, History, Iostat, Jobs, KeptList, List, Notified, NotifyTest, Order, PageView,
+    Plan, Recovered, Report, Serving, SmartView, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -53,6 +53,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(Health::SCHEMA, schema_for!(Health));
     put(History::SCHEMA, schema_for!(History));
     put(Iostat::SCHEMA, schema_for!(Iostat));
+    put(Jobs::SCHEMA, schema_for!(Jobs));
     put(KeptList::SCHEMA, schema_for!(KeptList));
     put(List::SCHEMA, schema_for!(List));
     put(Notified::SCHEMA, schema_for!(Notified));

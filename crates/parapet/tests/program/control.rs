@@ -176,9 +176,13 @@ fn a_slow_rebuild_is_shown_waited_for_in_vain_and_hurried() {
     world.order_refused(&["scrub", "tank"], 3, "PPT-3006");
     let when = world.order(&["when", "tank"]);
     assert_eq!(when["job"]["kind"], "rebuild", "{when}");
+    let jobs = world.order(&["jobs"]);
+    assert_eq!(jobs["jobs"][0]["job"]["kind"], "rebuild", "{jobs}");
+    assert_eq!(jobs["jobs"][0]["name"], "tank", "{jobs}");
     world.order(&["speed", "tank", "--speed-max", "off"]);
     let array = world.wait_until_idle();
     assert_eq!(array["state"], "healthy", "{array}");
+    assert_eq!(world.order(&["jobs", "tank"])["jobs"], serde_json::json!([]));
     assert!(array["speed"]["max"].is_null());
     assert_eq!(server.terminate(), 0);
 }

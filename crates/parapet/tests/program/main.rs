@@ -12,6 +12,7 @@ mod attach;
 mod browser;
 mod checksums;
 mod clients;
+mod completions;
 mod control;
 mod crash;
 mod disks;

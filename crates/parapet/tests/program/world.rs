@@ -222,6 +222,13 @@ impl World {
         ran
     }
 
+    /// Runs an external program that runs ours; it must succeed. Returns standard output.
+    pub fn tool_of(&self, words: &[&str]) -> String {
+        let ran = ran(self.command_of(words).output().unwrap());
+        assert_eq!(ran.code, 0, "{words:?}: {ran:?}");
+        ran.out
+    }
+
     pub fn nbdcopy(&self, from: &str, to: &str) {
         self.tool("libnbd-bin", &["nbdcopy", "--flush", from, to]);
     }
