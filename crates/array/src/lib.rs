@@ -28,6 +28,7 @@ pub mod status;
 pub use array::{Array, Host, Newcomer};
 pub use keeper::{JobKind, ScrubResult};
 pub use member::Introduction;
+pub use member::durations::Durations;
 pub use member::latency::Latency;
 pub use rows::flush::CacheMode;
 pub use rows::job::{Finding, Report};

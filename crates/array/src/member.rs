@@ -17,10 +17,12 @@ use io::{Disk, Limits};
 use layout::{Configuration, Epoch, MemberId, Mode, RangeSet, Slot, SlotAssignment, SlotSet};
 use log::LogPlace;
 
+use crate::member::durations::DurationCounts;
 use crate::member::latency::{Latency, LatencyStats};
 
 pub(crate) mod batch;
 pub(crate) mod deadlines;
+pub(crate) mod durations;
 pub(crate) mod latency;
 pub(crate) mod orphans;
 pub(crate) mod read_balance;
@@ -82,6 +84,8 @@ pub(crate) struct Counters {
     pub(crate) slow: Count,
     /// Times of reads and writes in nanoseconds: p50 and p99; 0 without enough answers.
     pub(crate) latency: [Count; 4],
+    /// Durations of reads and of writes.
+    pub(crate) durations: [DurationCounts; 2],
 }
 
 impl Counters {

@@ -9,6 +9,7 @@ use layout::private::journal::JournalUse;
 use layout::{Layout, MemberId, Mode, Slot};
 
 use crate::keeper::{JobKind, ScrubResult};
+use crate::member::durations::Durations;
 use crate::member::latency::Latency;
 
 /// The error of a member that was given up because its bad-block list is full.
@@ -158,6 +159,8 @@ pub struct MemberStatus {
     pub reads: Option<Latency>,
     /// The same for writes.
     pub writes: Option<Latency>,
+    /// Durations of the reads and of the writes that requests waited for.
+    pub durations: [Durations; 2],
     /// Bytes on its bad-block list: unreadable until they are written.
     pub bad_bytes: u64,
 }

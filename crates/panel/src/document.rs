@@ -152,6 +152,10 @@ pub(crate) struct Member {
     pub(crate) slow: bool,
     pub(crate) read_latency: Option<Latency>,
     pub(crate) write_latency: Option<Latency>,
+    #[serde(default)]
+    pub(crate) read_durations: Durations,
+    #[serde(default)]
+    pub(crate) write_durations: Durations,
     pub(crate) trouble: Option<String>,
     pub(crate) health: Option<DiskHealth>,
     pub(crate) last_slot: Option<usize>,
@@ -184,6 +188,14 @@ pub(crate) struct SmartAttribute {
 pub(crate) struct Latency {
     pub(crate) p50_us: u64,
     pub(crate) p99_us: u64,
+}
+
+/// Counts of operations by their duration; the last count has no bound.
+#[derive(Default, Deserialize)]
+pub(crate) struct Durations {
+    pub(crate) bounds_us: Vec<u64>,
+    pub(crate) counts: Vec<u64>,
+    pub(crate) sum_us: u64,
 }
 
 #[derive(Deserialize)]

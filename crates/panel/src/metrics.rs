@@ -27,6 +27,7 @@ pub(crate) fn text(snapshot: &Snapshot) -> String {
     page.redundancy();
     page.jobs();
     page.disks();
+    page.durations();
     page.health();
     page.text
 }
@@ -216,14 +217,45 @@ impl Page<'_> {
             let samples = known.flat_map(|(word, latency)| {
                 [("50", latency.p50_us), ("99", latency.p99_us)].map(|(percentile, micros)| {
                     let labels = [("operation", word), ("percentile", percentile)];
-                    (
-                        labels.map(|(label, text)| (label, text.to_owned())).into(),
-                        micros as f64 / 1e6,
-                    )
+                    (labels.map(|(label, text)| (label, text.to_owned())).into(), seconds(micros))
                 })
             });
             samples.collect()
         });
+    }
+
+    /// Adds histograms of what disks take for an operation.
+    fn durations(&mut self) {
+        const NAME: &str = "parapet_io_duration_seconds";
+        let all = self.snapshot.arrays.iter().flat_map(|array| {
+            array.members().flat_map(move |member| {
+                let of = [("read", &member.read_durations), ("write", &member.write_durations)];
+                of.map(|(operation, durations)| (array, member, operation, durations))
+            })
+        });
+        let known = all.filter(|(.., durations)| !durations.counts.is_empty());
+        for (index, (array, member, operation, durations)) in known.enumerate() {
+            if index == 0 {
+                let help = "Time that a disk took for an operation that a request waited for.";
+                let _ = writeln!(self.text, "# HELP {NAME} {help}\n# TYPE {NAME} histogram");
+            }
+            let (name, of) = label(self.snapshot, array);
+            let disk = escaped(array.disk_name(member));
+            let labels =
+                format!("{name}=\"{}\",disk=\"{disk}\",operation=\"{operation}\"", escaped(&of));
+            let mut below = 0;
+            let bounds = durations.bounds_us.iter().map(|&bound| seconds(bound).to_string());
+            let bounds = bounds.chain(std::iter::once("+Inf".into()));
+            for (bound, count) in bounds.zip(&durations.counts) {
+                below += count;
+                let _ = writeln!(self.text, "{NAME}_bucket{{{labels},le=\"{bound}\"}} {below}");
+            }
+            let sum = seconds(durations.sum_us);
+            let _ = writeln!(
+                self.text,
+                "{NAME}_sum{{{labels}}} {sum}\n{NAME}_count{{{labels}}} {below}"
+            );
+        }
     }
 
     /// Adds the health of disks that a server watches.
@@ -317,6 +349,10 @@ fn disk_counts(array: &Array) -> [(&'static str, usize); 6] {
         ("replaced", disks("replaced")),
         ("missing", missing),
     ]
+}
+
+fn seconds(micros: u64) -> f64 {
+    micros as f64 / 1e6
 }
 
 /// Escapes a label value.

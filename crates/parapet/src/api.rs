@@ -323,6 +323,12 @@ pub(crate) struct Member {
     /// Latency of writes that wait for this member; null without enough samples.
     #[serde(default)]
     pub(crate) write_latency: Option<Latency>,
+    /// Durations of reads that requests waited for.
+    #[serde(default)]
+    pub(crate) read_durations: Durations,
+    /// Durations of writes that requests waited for.
+    #[serde(default)]
+    pub(crate) write_durations: Durations,
     /// Health of its disk; null if it is not known.
     #[serde(default)]
     pub(crate) health: Option<DiskHealth>,
@@ -337,6 +343,17 @@ pub(crate) struct Member {
     /// True if a replacement took over its slot: it did not fail.
     #[serde(default)]
     pub(crate) replaced: bool,
+}
+
+/// How long operations of a member have taken, since the start of the array.
+#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Durations {
+    /// Bounds in microseconds, ascending.
+    pub(crate) bounds_us: Vec<u64>,
+    /// Operations up to each bound and above the one before; the last count has no bound.
+    pub(crate) counts: Vec<u64>,
+    /// Sum of all durations in microseconds.
+    pub(crate) sum_us: u64,
 }
 
 /// Latency of a member's operations.

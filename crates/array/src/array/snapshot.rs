@@ -103,6 +103,7 @@ impl Inner {
             slow: false,
             reads: None,
             writes: None,
+            durations: Default::default(),
             bad_bytes: self.keeper.metadata.bad_bytes(id),
         };
         for counters in self.keeper.known(id).iter().flat_map(|known| known.counters.iter()) {
@@ -117,6 +118,9 @@ impl Inner {
             let [reads, writes] = counters.latency();
             status.reads = status.reads.max(reads);
             status.writes = status.writes.max(writes);
+            for (sum, counts) in status.durations.iter_mut().zip(&counters.durations) {
+                counts.collect(sum);
+            }
         }
         status
     }

@@ -301,6 +301,7 @@ impl Batch {
                 match Pin::new(completion).poll(cx) {
                     Poll::Ready(done) => {
                         let now = *now.get_or_insert_with(|| clock.now());
+                        op.count_duration(now - since, opts.class);
                         *slowed |= op.measure(since, now, opts.class);
                         op.end(done);
                     }
@@ -443,6 +444,12 @@ impl MemberOp {
         let busy = self.member.busy.get();
         assert!(busy > 0, "an end of an operation that was not sent");
         self.member.busy.set(busy - 1);
+    }
+
+    fn count_duration(&self, duration: Duration, class: Class) {
+        if class == Class::Foreground && !self.is_flush {
+            self.member.counters().durations[usize::from(self.is_write)].add(duration);
+        }
     }
 
     /// Records the answer time, or the time so far. True if the member may have become slow by

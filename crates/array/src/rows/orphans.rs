@@ -50,6 +50,7 @@ impl Engine {
         match done.result {
             Ok(()) if !orphan.writes && orphan.bytes > 0 => {
                 let now = self.setup.clock.now();
+                member.counters().durations[0].add(now - orphan.since);
                 if member.latency_stats.add(Kind::Read, orphan.bytes, orphan.since, now) {
                     self.judge_latency();
                 }

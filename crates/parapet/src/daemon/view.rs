@@ -1,6 +1,7 @@
 //! An array as the API shows it, from the state of the engine and of the server.
 
 use std::rc::Rc;
+use std::time::Duration;
 
 use array::status::{
     JobStatus, JournalStatus, MemberStatus, Replay, SlotState as EngineState, SlotStatus, Status,
@@ -16,8 +17,8 @@ use super::problems::problem_inside;
 use super::watch::DELETED;
 use super::{Daemon, Known, Served};
 use crate::api::{
-    self, Array, Finding, Integrity, Job, JobKind, Journal, Latency, Member, Scrub, Slot,
-    SlotState, Speed, State,
+    self, Array, Durations, Finding, Integrity, Job, JobKind, Journal, Latency, Member, Scrub,
+    Slot, SlotState, Speed, State,
 };
 use crate::flags::UNLIMITED;
 use crate::remote::{self, Remote};
@@ -207,6 +208,8 @@ impl Served {
             health: self.health_of(status.id),
             read_latency: status.reads.map(latency),
             write_latency: status.writes.map(latency),
+            read_durations: durations(&status.durations[0]),
+            write_durations: durations(&status.durations[1]),
             ..Member::default()
         }
     }
@@ -285,8 +288,19 @@ impl Served {
 }
 
 fn latency(latency: array::Latency) -> Latency {
-    let micros = |span: std::time::Duration| u64::try_from(span.as_micros()).unwrap_or(u64::MAX);
     Latency { p50_us: micros(latency.p50), p99_us: micros(latency.p99) }
+}
+
+fn durations(durations: &array::Durations) -> Durations {
+    Durations {
+        bounds_us: array::Durations::bounds().map(micros).collect(),
+        counts: durations.counts.clone(),
+        sum_us: micros(durations.sum),
+    }
+}
+
+fn micros(span: Duration) -> u64 {
+    u64::try_from(span.as_micros()).unwrap_or(u64::MAX)
 }
 
 fn scrub(result: &ScrubResult) -> Scrub {

@@ -3,8 +3,18 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::world::{Server, World, pattern, until};
+
+/// Held by the test that kills a server, and by the one that uses btrfs. While a mounted disk has
+/// lost its server, the tools of btrfs refuse every disk of the machine: they look at what is behind
+/// each loop device.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A served array under a name that no other test has: `/dev/parapet` is the machine's.
 struct Local {
@@ -107,6 +117,7 @@ impl Drop for Mounted {
 
 #[test]
 fn a_file_system_lives_through_a_loss_and_a_rebuild() {
+    let _alone = alone();
     for file_system in ["ext4", "xfs", "btrfs"] {
         let local = Local::new("6", 5, "160M");
         let server = local.serve();
@@ -183,6 +194,7 @@ fn a_way_that_the_kernel_lacks_is_refused_with_the_name_of_its_driver() {
 
 #[test]
 fn synced_files_survive_a_killed_server() {
+    let _alone = alone();
     let local = Local::new("5", 3, "96M");
     let server = local.serve();
     let device = local.attach();

@@ -43,8 +43,10 @@ impl Machine {
     }
 
     fn start(&self) -> Server {
-        let control = ["--control", "control.sock", "--json"];
-        self.world.start(&[&["daemon", "--config", "parapet.toml"], &control[..]].concat())
+        // These tests may run under nohup, and what is ignored from the start stays ignored.
+        let program = ["env", "--default-signal=HUP", env!("CARGO_BIN_EXE_parapet"), "daemon"];
+        let flags = ["--config", "parapet.toml", "--control", "control.sock", "--json"];
+        self.world.launch_tool(&[&program[..], &flags].concat())
     }
 
     fn arrays(&self) -> Vec<Value> {

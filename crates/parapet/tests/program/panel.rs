@@ -77,6 +77,28 @@ fn metrics_have_the_facts_right_after_a_failure() {
 }
 
 #[test]
+fn the_durations_of_writes_are_counted_for_each_disk() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let (server, page) = with_page(&world, &members, &[]);
+    world.qemu_io(&["write -P 3 0 1M", "flush"]);
+    let metrics = get(&page, "/metrics");
+    for member in &members {
+        let path = world.path(member).display().to_string();
+        let of = format!("array=\"tank\",disk=\"{path}\",operation=\"write\"");
+        let count = value_of(&metrics, &format!("parapet_io_duration_seconds_count{{{of}}}"));
+        assert!(count.unwrap() >= 1.0, "{metrics}");
+        let all = format!("parapet_io_duration_seconds_bucket{{{of},le=\"+Inf\"}}");
+        assert_eq!(value_of(&metrics, &all), count);
+        let sum = value_of(&metrics, &format!("parapet_io_duration_seconds_sum{{{of}}}"));
+        assert!(sum.unwrap() > 0.0, "{metrics}");
+    }
+    std::fs::write(world.path("metrics"), metrics).unwrap();
+    world.tool("prometheus", &["sh", "-c", "promtool check metrics < metrics"]);
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
 fn connections_to_an_export_are_counted_on_all_threads() {
     let world = World::new();
     let members = world.create("1", 2, &[]);
