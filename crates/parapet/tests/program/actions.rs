@@ -149,7 +149,9 @@ fn commands_by_forms_work_without_javascript_and_a_loss_needs_the_name() {
     browser.enter(".disks li:nth-child(1) form.fail input[name=name]", "tank");
     until(|| browser.nodes().contains("outcome critical"));
     let said = world.order_refused(&["fail", "tank", "0"], 3, "PPT-3006");
-    assert!(browser.nodes().contains(&said), "{said}");
+    let (message, _) = said.split_once(" parapet replace tank ").expect(&said);
+    assert!(browser.nodes().contains(message), "{said}");
+    assert!(browser.nodes().contains("copies it to another disk first"));
     assert_eq!(state(), "critical");
     for scheme in ["dark", "light"] {
         browser.set_view(375, scheme);

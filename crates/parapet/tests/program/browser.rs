@@ -59,7 +59,7 @@ fn the_timeline_shows_the_latest_event_first_and_live() {
     assert!(browser.script(text).as_str().unwrap().contains("m1"));
     // More events than the page shows.
     while recorded().len() <= 12 {
-        world.order(&["re-add", "tank", "1"]);
+        world.order(&["re-add", "tank", "m1"]);
         world.wait_until_idle();
         world.order(&["fail", "tank", "1"]);
     }
