@@ -45,3 +45,21 @@ pub fn terminal_columns(terminal: impl std::os::fd::AsFd) -> Option<u16> {
     let size = rustix::termios::tcgetwinsize(terminal).ok()?;
     Some(size.ws_col).filter(|&columns| columns > 0)
 }
+
+/// Reads from this terminal while it does not show what is typed.
+///
+/// # Errors
+/// If it is no terminal.
+pub fn without_echo<T>(
+    terminal: impl std::os::fd::AsFd,
+    read: impl FnOnce() -> T,
+) -> std::io::Result<T> {
+    use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+    let usual = tcgetattr(&terminal)?;
+    let mut silent = usual.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    tcsetattr(&terminal, OptionalActions::Flush, &silent)?;
+    let result = read();
+    tcsetattr(&terminal, OptionalActions::Now, &usual)?;
+    Ok(result)
+}

@@ -13,7 +13,10 @@ source.onopen = () => {
   connection.className = "";
 };
 source.onerror = () => {
-  connection.textContent = "No connection: this state is old. Trying again.";
+  // The server refuses the events: the login has ended.
+  const closed = source.readyState === EventSource.CLOSED;
+  const next = closed ? "Reload the page." : "Trying again.";
+  connection.textContent = "No connection: this state is old. " + next;
   connection.className = "lost";
 };
 source.onmessage = (event) => {

@@ -3,20 +3,24 @@
 //! `parapet schema parapet/list/1` describes them. Unknown fields are ignored, and unknown words
 //! are shown as unknown: the server may be newer.
 
+use std::path::PathBuf;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 
 /// An answer of the control API.
 #[derive(Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct Answer<T> {
     pub(crate) schema: String,
-    pub(crate) data: Option<List>,
+    pub(crate) data: Option<T>,
     pub(crate) error: Option<Refusal>,
 }
 
 #[derive(Deserialize)]
 pub(crate) struct Refusal {
     pub(crate) message: String,
+    #[serde(default)]
+    pub(crate) action: String,
 }
 
 #[derive(Deserialize)]
@@ -86,6 +90,39 @@ impl JobKind {
     }
 }
 
+/// The answer to a command.
+#[derive(Deserialize)]
+pub(crate) struct Changed {
+    pub(crate) message: String,
+}
+
+/// The events of an array, the oldest first.
+#[derive(Deserialize)]
+pub(crate) struct History {
+    pub(crate) events: Vec<Event>,
+}
+
+/// How much an event matters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Severity {
+    Info,
+    Warning,
+    Error,
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Clone, Deserialize)]
+pub(crate) struct Event {
+    pub(crate) number: u64,
+    pub(crate) time: Timestamp,
+    pub(crate) event: String,
+    pub(crate) severity: Severity,
+    pub(crate) member: Option<String>,
+    pub(crate) message: String,
+}
+
 #[derive(Deserialize)]
 pub(crate) struct Array {
     pub(crate) uuid: String,
@@ -111,11 +148,19 @@ pub(crate) struct Array {
     pub(crate) faulty: Vec<Member>,
     pub(crate) job: Option<Job>,
     pub(crate) last_scrub: Option<Scrub>,
+    #[serde(default)]
+    pub(crate) scrub_record: ScrubRecord,
     pub(crate) exports: Vec<String>,
     #[serde(default)]
     pub(crate) clients: usize,
     pub(crate) aoe: Option<Aoe>,
     pub(crate) problems: Vec<Problem>,
+    /// The latest events, from a query of their own; the newest first.
+    #[serde(skip)]
+    pub(crate) events: Vec<Event>,
+    /// The control socket of its server.
+    #[serde(skip)]
+    pub(crate) server: PathBuf,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -136,6 +181,8 @@ pub(crate) struct Slot {
 #[derive(Deserialize)]
 pub(crate) struct Member {
     pub(crate) name: String,
+    #[serde(default)]
+    pub(crate) uuid: String,
     pub(crate) serial: Option<String>,
     #[serde(default)]
     pub(crate) read_bytes: u64,
@@ -173,6 +220,9 @@ words! {
 #[derive(Deserialize)]
 pub(crate) struct DiskHealth {
     pub(crate) level: HealthLevel,
+    #[serde(default)]
+    pub(crate) reasons: Vec<String>,
+    pub(crate) step: Option<String>,
     pub(crate) temperature_celsius: Option<i64>,
     #[serde(default)]
     pub(crate) attributes: Vec<SmartAttribute>,
@@ -220,6 +270,16 @@ pub(crate) struct Scrub {
     pub(crate) findings: Vec<Finding>,
 }
 
+/// Scrubs of all servers of the array.
+#[derive(Default, Deserialize)]
+pub(crate) struct ScrubRecord {
+    /// End of the last one that reached the end of the array.
+    pub(crate) completed: Option<Timestamp>,
+    /// Where one was interrupted; 0 if none was.
+    #[serde(default)]
+    pub(crate) position_bytes: u64,
+}
+
 #[derive(Deserialize)]
 pub(crate) struct Finding {
     pub(crate) array_offset: u64,
@@ -247,6 +307,12 @@ impl Array {
         let assigned =
             self.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
         assigned.chain(&self.spares).chain(&self.faulty)
+    }
+
+    /// End of the last scrub that covered the array, also of an earlier server.
+    pub(crate) fn scrubbed(&self) -> Option<Timestamp> {
+        let own = self.last_scrub.as_ref().filter(|scrub| scrub.complete);
+        own.map(|scrub| scrub.ended).max(self.scrub_record.completed)
     }
 
     /// The serial number of a member, or its path where the serial number is unknown or another

@@ -7,7 +7,10 @@
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
-use crate::document::{Array, Job, Member, Problem, SlotState, State};
+use crate::document::{
+    Array, DiskHealth, Event, HealthLevel, Job, Member, Problem, Severity, SlotState, State,
+};
+use crate::forms::logout;
 use crate::map::{self, Part};
 use crate::metrics::places;
 use crate::source::Snapshot;
@@ -16,28 +19,33 @@ use crate::verdict::{self, Level, sentence, size, span};
 /// Seconds between reloads of the page without JavaScript.
 const RELOAD_SECONDS: u32 = 10;
 
+/// What the page offers beside the facts.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Offer<'a> {
+    /// Each array has a link to its actions.
+    pub(crate) actions: bool,
+    /// The token of the button that ends the session.
+    pub(crate) logout: Option<&'a str>,
+}
+
 /// The whole page.
-pub(crate) fn page(snapshot: &Snapshot, now: Timestamp) -> String {
+pub(crate) fn page(snapshot: &Snapshot, now: Timestamp, offer: Offer<'_>) -> String {
     let time = now.strftime("%Y-%m-%d %H:%M:%S UTC");
     html! {
         (DOCTYPE)
         html lang="en" {
             head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { (title(snapshot)) }
-                link rel="icon" href="icon.svg" type="image/svg+xml";
-                link rel="stylesheet" href="style.css";
+                (head(&title(snapshot)))
                 script src="panel.js" defer {}
                 noscript { meta http-equiv="refresh" content=(RELOAD_SECONDS); }
             }
             body {
                 header { h1 { "Parapet" } p #connection { "State at " (time) } }
-                main { (content(snapshot, now)) }
+                main { (content(snapshot, now, offer.actions)) }
                 footer {
-                    p { "Read-only. Commands are run on the command line. "
+                    p { @if !offer.actions { "Read-only. Commands are run on the command line. " }
                         a href="metrics" { "Metrics" } }
+                    @if let Some(token) = offer.logout { (logout(token)) }
                 }
             }
         }
@@ -46,8 +54,26 @@ pub(crate) fn page(snapshot: &Snapshot, now: Timestamp) -> String {
 }
 
 /// The live part of the page, with its title, as it is sent to a page that is open.
-pub(crate) fn fragment(snapshot: &Snapshot, now: Timestamp) -> String {
-    html! { title { (title(snapshot)) } (content(snapshot, now)) }.into_string()
+pub(crate) fn fragment(snapshot: &Snapshot, now: Timestamp, actions: bool) -> String {
+    html! { title { (title(snapshot)) } (content(snapshot, now, actions)) }.into_string()
+}
+
+/// The head that all pages have.
+pub(crate) fn head(title: &str) -> Markup {
+    html! {
+        meta charset="utf-8";
+        meta name="viewport" content="width=device-width, initial-scale=1";
+        meta name="color-scheme" content="light dark";
+        title { (title) }
+        link rel="icon" href="icon.svg" type="image/svg+xml";
+        link rel="stylesheet" href="style.css";
+    }
+}
+
+/// The verdict on a page that is not live.
+pub(crate) fn verdict_line(array: &Array) -> Markup {
+    let level = Level::of(array);
+    html! { h2.verdict.(level_class(level)) { (glyph(level)) " " (sentence(array)) } }
 }
 
 /// The sentence of the array in the worst state.
@@ -60,7 +86,7 @@ fn title(snapshot: &Snapshot) -> String {
     }
 }
 
-fn content(snapshot: &Snapshot, now: Timestamp) -> Markup {
+fn content(snapshot: &Snapshot, now: Timestamp, actions: bool) -> Markup {
     html! {
         div #servers data-live {
             @for (socket, error) in &snapshot.servers {
@@ -72,17 +98,21 @@ fn content(snapshot: &Snapshot, now: Timestamp) -> Markup {
             }
             @if snapshot.arrays.is_empty() { p { "No array is being served." } }
         }
-        @for array in &snapshot.arrays { (section(array, now)) }
+        @for array in &snapshot.arrays { (section(array, now, actions)) }
     }
 }
 
-fn section(array: &Array, now: Timestamp) -> Markup {
+fn section(array: &Array, now: Timestamp, actions: bool) -> Markup {
     let plain: String = array.uuid.chars().filter(char::is_ascii_alphanumeric).collect();
     let id = |part: &str| format!("{part}-{plain}");
+    let level = Level::of(array);
     html! {
         section aria-labelledby=(id("verdict")) {
-            h2 #(id("verdict")) .verdict.(class(Level::of(array))) data-live aria-live="polite" {
-                (glyph(Level::of(array))) " " (sentence(array))
+            h2 #(id("verdict")) .verdict.(level_class(level)) data-live aria-live="polite" {
+                (glyph(level)) " " (sentence(array))
+            }
+            @if actions {
+                p.actions { a href=(format!("act?array={}", array.uuid)) { "Actions" } }
             }
             div #(id("problems")) data-live { (problems(&array.problems)) }
             div #(id("job")) data-live { @if let Some(job) = &array.job { (job_bar(job)) } }
@@ -90,11 +120,12 @@ fn section(array: &Array, now: Timestamp) -> Markup {
             div #(id("members")) data-live { (members(array)) }
             div #(id("map")) data-live { (stripe_map(array)) }
             div #(id("exports")) data-live { (exports(array)) }
+            div #(id("events")) data-live { (timeline(&array.events)) }
         }
     }
 }
 
-fn class(level: Level) -> &'static str {
+pub(crate) fn level_class(level: Level) -> &'static str {
     match level {
         Level::Good => "good",
         Level::Busy => "busy",
@@ -104,14 +135,14 @@ fn class(level: Level) -> &'static str {
 }
 
 /// A sign beside a word that has the same meaning.
-fn glyph(level: Level) -> Markup {
+pub(crate) fn glyph(level: Level) -> Markup {
     let sign = match level {
         Level::Good => "✓",
         Level::Busy => "↻",
         Level::Warning => "!",
         Level::Critical => "✕",
     };
-    html! { span.glyph.(class(level)) aria-hidden="true" { (sign) } }
+    html! { span.glyph.(level_class(level)) aria-hidden="true" { (sign) } }
 }
 
 fn problems(problems: &[Problem]) -> Markup {
@@ -177,6 +208,7 @@ fn facts(array: &Array, now: Timestamp) -> Markup {
         @if array.redundancy > 0 {
             (fact("Checksums", &checksums(array)))
             (fact("Last scrub", &last_scrub(array, now)))
+            @if let Some(place) = interrupted_scrub(array) { (fact("Scrub interrupted", &place)) }
         }
     }
 }
@@ -202,13 +234,13 @@ fn checksums(array: &Array) -> String {
 }
 
 fn last_scrub(array: &Array, now: Timestamp) -> String {
-    let Some(scrub) = &array.last_scrub else { return "none since the server started".into() };
-    let seconds = now.as_second().saturating_sub(scrub.ended.as_second());
-    // Minutes are enough, and an open page changes less often.
-    let age = match u64::try_from(seconds).unwrap_or(0) {
-        0..60 => "just now".into(),
-        seconds => format!("{} ago", span(seconds / 60 * 60)),
+    let Some(scrub) = &array.last_scrub else {
+        return match array.scrub_record.completed {
+            Some(ended) => format!("{}, complete", age(ended, now)),
+            None => "none yet".into(),
+        };
     };
+    let age = age(scrub.ended, now);
     let end = if scrub.complete { "complete" } else { "stopped before the end" };
     let result = match (scrub.mismatches, scrub.mismatches_left()) {
         (0, _) => "no mismatch".into(),
@@ -216,6 +248,23 @@ fn last_scrub(array: &Array, now: Timestamp) -> String {
         (found, left) => format!("{found} mismatches, {left} not repaired"),
     };
     format!("{age}, {end}, {result}")
+}
+
+fn age(then: Timestamp, now: Timestamp) -> String {
+    let seconds = now.as_second().saturating_sub(then.as_second());
+    // Minutes are enough, and an open page changes less often.
+    match u64::try_from(seconds).unwrap_or(0) {
+        0..60 => "just now".into(),
+        seconds => format!("{} ago", span(seconds / 60 * 60)),
+    }
+}
+
+/// Describes a scrub that can be continued.
+fn interrupted_scrub(array: &Array) -> Option<String> {
+    let position = array.scrub_record.position_bytes;
+    let is_at_rest = position > 0 && array.job.is_none();
+    let size = |bytes| verdict::size(bytes);
+    is_at_rest.then(|| format!("at {} of {}", size(position), size(array.capacity_bytes)))
 }
 
 fn members(array: &Array) -> Markup {
@@ -242,26 +291,35 @@ fn members(array: &Array) -> Markup {
     }
 }
 
-fn former(member: &Member) -> String {
+pub(crate) fn former(member: &Member) -> String {
     member.last_slot.map_or("no slot".into(), |slot| format!("was slot {slot}"))
 }
 
-fn disk(array: &Array, member: &Member, place: &str, state: &str) -> Markup {
-    let (mut level, word) = match state {
+/// The words for the state of a disk, and how serious it is.
+pub(crate) fn state_words(state: &str) -> (Level, &str) {
+    match state {
         "active" => (Level::Good, "in sync"),
         "spare" => (Level::Good, "spare"),
         "rebuilding" => (Level::Busy, "being filled"),
         "replaced" => (Level::Busy, "replaced"),
         other => (Level::Critical, other),
-    };
+    }
+}
+
+fn disk(array: &Array, member: &Member, place: &str, state: &str) -> Markup {
+    let (mut level, word) = state_words(state);
     let errors = member.read_errors + member.write_errors + member.checksum_errors;
     let is_marked = errors > 0 || member.bad_bytes > 0 || member.slow || member.trouble.is_some();
     if is_marked {
         level = level.max(Level::Warning);
     }
+    let health = member.health.as_ref();
+    if let Some(health) = health {
+        level = level.max(health_level(health.level));
+    }
     let name = array.disk_name(member);
     html! {
-        li.(class(level)) {
+        li.(level_class(level)) {
             p.place { (place) }
             (badge(level, word))
             p.name { (name) }
@@ -273,9 +331,57 @@ fn disk(array: &Array, member: &Member, place: &str, state: &str) -> Markup {
                     (member.checksum_errors) " checksum" }
             } @else if !is_marked && level < Level::Critical { p.faint { "no errors" } }
             @if member.bad_bytes > 0 { p { (size(member.bad_bytes)) " of bad blocks" } }
+            @if let Some(health) = health { (disk_health(health)) }
             @if let Some(latency) = member.read_latency {
                 p.faint { "read " (millis(latency.p50_us)) ", p99 " (millis(latency.p99_us)) }
             }
+        }
+    }
+}
+
+fn health_level(level: HealthLevel) -> Level {
+    match level {
+        HealthLevel::Ok => Level::Good,
+        HealthLevel::Watch | HealthLevel::Suspect | HealthLevel::Unknown => Level::Warning,
+        HealthLevel::Replace | HealthLevel::Fail => Level::Critical,
+    }
+}
+
+/// The health of a disk, its worst reason, the step that is taken, and its temperature.
+fn disk_health(health: &DiskHealth) -> Markup {
+    let celsius = health.temperature_celsius.map(|celsius| format!("{celsius} °C"));
+    let words = [Some(format!("health: {}", health.level.text())), celsius];
+    let line = words.into_iter().flatten().collect::<Vec<_>>().join(", ");
+    let is_ok = health.level == HealthLevel::Ok;
+    html! {
+        @if is_ok { p.faint { (line) } } @else { p { (line) } }
+        @for words in health.reasons.first().into_iter().chain(&health.step) { p { (words) } }
+    }
+}
+
+/// The latest events, the newest first.
+fn timeline(events: &[Event]) -> Markup {
+    html! {
+        @if !events.is_empty() {
+            h3 { "Events" }
+            ol.events { @for event in events { (timeline_entry(event)) } }
+        }
+    }
+}
+
+fn timeline_entry(event: &Event) -> Markup {
+    let level = match event.severity {
+        Severity::Info => None,
+        Severity::Warning | Severity::Unknown => Some(Level::Warning),
+        Severity::Error => Some(Level::Critical),
+    };
+    // Many messages name the member.
+    let member = event.member.as_ref().filter(|member| !event.message.contains(*member));
+    html! {
+        li {
+            time.faint datetime=(event.time) { (event.time.strftime("%Y-%m-%d %H:%M:%SZ")) }
+            p.badge { @if let Some(level) = level { (glyph(level)) " " } (event.event) }
+            p.name { @if let Some(member) = member { (member) ": " } (event.message) }
         }
     }
 }
@@ -371,7 +477,8 @@ mod tests {
 
     fn shown(array: Array) -> String {
         let arrays = vec![array];
-        page(&Snapshot { arrays, servers: Vec::new() }, Timestamp::UNIX_EPOCH)
+        let snapshot = Snapshot { arrays, servers: Vec::new() };
+        page(&snapshot, Timestamp::UNIX_EPOCH, Offer::default())
     }
 
     #[test]
@@ -401,6 +508,34 @@ mod tests {
         array.slots[0].member.as_mut().unwrap().serial = None;
         let page = shown(array);
         assert!(!page.contains("<script>alert") && !page.contains("<img"), "{page}");
+    }
+
+    #[test]
+    fn the_timeline_and_the_health_of_disks_are_shown() {
+        let mut array = healthy();
+        let event = |number: u64, severity: &str, message: &str| {
+            let value = serde_json::json!({ "number": number, "time": "2026-11-26T17:31:08.5Z",
+                "event": "Fail", "severity": severity, "member": "m1", "message": message });
+            serde_json::from_value::<Event>(value).unwrap()
+        };
+        array.events = vec![event(2, "error", "lost"), event(1, "info", "m1 <is> back")];
+        let health = serde_json::json!({ "level": "suspect", "temperature_celsius": 41,
+            "reasons": ["3 sectors are pending", "old"], "step": "a spare replaces it" });
+        array.slots[0].member.as_mut().unwrap().health = serde_json::from_value(health).unwrap();
+        array.scrub_record.completed = Some(Timestamp::UNIX_EPOCH);
+        array.scrub_record.position_bytes = 64 << 20;
+        let page = shown(array);
+        let time = "<time class=\"faint\" datetime=\"2026-11-26T17:31:08.5Z\">\
+                    2026-11-26 17:31:08Z</time>";
+        assert_eq!(page.matches(time).count(), 2, "{page}");
+        assert!(page.contains("<p class=\"name\">m1: lost</p>"), "{page}");
+        assert!(page.contains("<p class=\"name\">m1 &lt;is&gt; back</p>"), "{page}");
+        assert!(page.find("m1: lost") < page.find("&gt; back"), "{page}");
+        let health = "<p>health: suspect, 41 °C</p><p>3 sectors are pending</p>\
+                      <p>a spare replaces it</p>";
+        assert!(page.contains(health), "{page}");
+        assert!(page.contains("<dd>just now, complete</dd>"), "{page}");
+        assert!(page.contains("<dd>at 64 MiB of 128 MiB</dd>"), "{page}");
     }
 
     #[test]

@@ -42,7 +42,7 @@ impl FromStr for Listen {
         match (loopback, found.first()) {
             (Some(&address), _) => Ok(Listen::Tcp(Loopback(address))),
             (None, Some(address)) => Err(format!(
-                "{address} is not a loopback address, and the page has no login; use \
+                "{address} is not a loopback address, and the page has no TLS; use \
                  127.0.0.1:PORT with an SSH tunnel, or unix:PATH behind a web server with a login"
             )),
             (None, None) => Err(format!("no address; {form}")),
@@ -104,6 +104,14 @@ impl fmt::Display for Listen {
 }
 
 impl Bound {
+    /// The TCP port; none on a unix socket.
+    pub(crate) fn port(&self) -> Option<u16> {
+        match &self.socket {
+            BoundSocket::Tcp(listener) => Some(listener.local_addr().map_or(0, |it| it.port())),
+            BoundSocket::Unix(..) => None,
+        }
+    }
+
     /// The address for a browser or a proxy: `http://127.0.0.1:7580/` or `unix:PATH`.
     pub fn address(&self) -> String {
         match &self.socket {
@@ -135,7 +143,7 @@ mod tests {
         }
         for open in ["0.0.0.0:7580", "[::]:7580", "192.0.2.1:7580"] {
             let error = open.parse::<Listen>().unwrap_err();
-            assert!(error.contains("no login"), "{error}");
+            assert!(error.contains("no TLS"), "{error}");
         }
         for bad in ["", "unix:", "7580", "127.0.0.1", "127.0.0.1:x"] {
             assert!(bad.parse::<Listen>().is_err(), "{bad}");

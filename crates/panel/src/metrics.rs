@@ -160,13 +160,10 @@ impl Page<'_> {
             let left = array.job.as_ref().and_then(|job| job.seconds_left);
             left.map(|seconds| (vec![kind(array)], seconds as f64)).into_iter().collect()
         });
-        let help = "End of the last scrub, if it covered the array; absent if the server has seen \
-                    none.";
+        let help =
+            "End of the last scrub that covered the array; absent if no server has seen one.";
         let name = "parapet_array_scrub_last_completed_timestamp_seconds";
-        self.gauge(name, help, |array| {
-            let scrub = array.last_scrub.as_ref().filter(|scrub| scrub.complete)?;
-            Some(scrub.ended.as_second() as f64)
-        });
+        self.gauge(name, help, |array| array.scrubbed().map(|ended| ended.as_second() as f64));
         let help = "Mismatches that the last scrub found.";
         self.gauge("parapet_array_scrub_mismatches", help, |array| {
             Some(array.last_scrub.as_ref()?.mismatches as f64)
@@ -421,6 +418,8 @@ mod tests {
         let mut array = healthy();
         array.slots[0].member.as_mut().unwrap().health = Some(DiskHealth {
             level: HealthLevel::Suspect,
+            reasons: Vec::new(),
+            step: None,
             temperature_celsius: Some(34),
             attributes: vec![SmartAttribute { id: "197".into(), raw: 3 }],
         });
@@ -434,6 +433,22 @@ mod tests {
             assert!(text.lines().any(|found| found == line), "{line}\n{text}");
         }
         assert!(!text.contains("parapet_disk_health{array=\"tank\",disk=\"S1\""), "{text}");
+    }
+
+    #[test]
+    fn the_last_complete_scrub_may_be_of_an_earlier_server() {
+        let at = |second: i64| jiff::Timestamp::from_second(second).unwrap();
+        let found = |array: Array| {
+            let text = of(vec![array]);
+            let name = "parapet_array_scrub_last_completed_timestamp_seconds{array=\"tank\"} ";
+            text.lines().find_map(|line| line.strip_prefix(name)).map(str::to_owned)
+        };
+        let mut array = healthy();
+        array.scrub_record.completed = Some(at(1000));
+        let scrub = serde_json::json!({ "complete": false, "ended": at(2000), "mismatches": 0 });
+        array.last_scrub = serde_json::from_value(scrub).unwrap();
+        assert_eq!(found(array).as_deref(), Some("1000"));
+        assert_eq!(found(healthy()), None);
     }
 
     #[test]

@@ -87,6 +87,10 @@ pub struct Aoe {
 pub struct Page {
     /// Loopback address and port, or `unix:PATH`; no page without it.
     pub listen: Option<String>,
+    /// Commands by forms; over TCP they need a login.
+    pub actions: bool,
+    /// File with the hash of the page's password, which `parapet page password` makes.
+    pub login: Option<String>,
 }
 
 /// A section `[array.NAME]`.

@@ -91,6 +91,12 @@ pub(crate) struct Outlets {
     /// as 127.0.0.1:7580, or unix:PATH (mode 0600)
     #[arg(long, value_name = "ADDRESS")]
     page: Option<Listen>,
+    /// Commands on the web page, by forms; over TCP they need --page-login
+    #[arg(long, requires = "page")]
+    page_actions: bool,
+    /// The web page asks for the password of this file, which `parapet page password` makes
+    #[arg(long, value_name = "FILE", requires = "page")]
+    page_login: Option<PathBuf>,
     #[command(flatten)]
     health: health::Flags,
     #[command(flatten)]
@@ -188,6 +194,8 @@ impl Outlets {
             notify: Vec::new(),
             control,
             page: config.page.listen.as_ref().map(listen).transpose()?,
+            page_actions: config.page.actions,
+            page_login: file(&config.page.login),
             health: health::Flags::configured(&config.health),
             tls: TlsFlags { tls: None, tls_cert, tls_key, tls_ca: file(&nbd.tls_ca) },
         })
@@ -282,7 +290,9 @@ impl Outlets {
     /// Starts the web page, if there is to be one.
     fn open_page(&self, daemon: &Daemon) -> Result<Option<(Running, String)>> {
         let control = daemon.control_addresses();
-        self.page.as_ref().map(|listen| page::of_server(listen, &control)).transpose()
+        let (actions, login) = (self.page_actions, self.page_login.clone());
+        let wanted = page::Wanted { actions, login };
+        self.page.as_ref().map(|listen| page::of_server(listen, &control, &wanted)).transpose()
     }
 
     /// Warns of addresses that admit too many clients, or none.

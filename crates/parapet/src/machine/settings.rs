@@ -58,7 +58,12 @@ fn check(loaded: &Loaded) -> Result<()> {
         parsed(loaded, "nbd.listen", address, flags::address)?;
     }
     if let Some(listen) = &config.page.listen {
-        parsed(loaded, "page.listen", listen, |text| text.parse::<panel::Listen>())?;
+        let listen = parsed(loaded, "page.listen", listen, |text| text.parse::<panel::Listen>())?;
+        let page = &config.page;
+        if page.actions && page.login.is_none() && matches!(listen, panel::Listen::Tcp(_)) {
+            let wrong = |_: &str| Err::<(), _>("over TCP they need page.login".to_owned());
+            parsed(loaded, "page.actions", "true", wrong)?;
+        }
     }
     for folder in config.arrays.scan.iter().filter(|folder| !folder.starts_with('/')) {
         let wrong = |_: &str| Err::<(), _>("name a folder by its whole path".to_owned());

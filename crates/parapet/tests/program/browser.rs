@@ -34,6 +34,42 @@ fn the_verdict_changes_live_after_a_failure() {
 }
 
 #[test]
+fn the_timeline_shows_the_latest_event_first_and_live() {
+    let world = World::new();
+    let members = world.create("5", 3, &[]);
+    let (server, page) = with_page(&world, &members, &[]);
+    let browser = Browser::start(&world);
+    browser.open(&format!("http://{page}/"));
+    until(|| browser.script("return document.getElementById('connection').innerText") == "Live");
+    // The words of the newest entries, and those of the command line.
+    let shown = || {
+        let words = "return [...document.querySelectorAll('.events .badge')]\
+                     .map(word => word.innerText.split(' ').pop()).join(' ')";
+        browser.script(words).as_str().unwrap().to_owned()
+    };
+    let recorded = || world.order(&["events", "tank"])["events"].as_array().unwrap().clone();
+    let latest = || {
+        let events = recorded();
+        let words = events.iter().rev().take(12).map(|event| event["event"].as_str().unwrap());
+        words.collect::<Vec<_>>().join(" ")
+    };
+    world.order(&["fail", "tank", "1"]);
+    until(|| shown().contains("Fail") && shown() == latest());
+    let text = "return document.querySelector('.events').innerText";
+    assert!(browser.script(text).as_str().unwrap().contains("m1"));
+    // More events than the page shows.
+    while recorded().len() <= 12 {
+        world.order(&["re-add", "tank", "m1"]);
+        world.wait_until_idle();
+        world.order(&["fail", "tank", "1"]);
+    }
+    until(|| shown() == latest());
+    assert_eq!(shown().split(' ').count(), 12);
+    assert_eq!(browser.errors(), [""; 0]);
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
 fn an_open_page_says_that_its_server_is_gone_and_returns_with_it() {
     let world = World::new();
     let members = world.create("1", 2, &[]);

@@ -13,6 +13,7 @@ use net::aoe::wire::query as aoe_query;
 use net::nbd::limits as nbd;
 use net::nbd::wire::MAX_STRING_BYTES;
 
+use crate::actions::{self, PASSWORD, log_in, set_password, with_actions};
 use crate::panel::with_page;
 use crate::world::World;
 
@@ -71,6 +72,11 @@ const LIMITS: &[(&str, Option<u64>)] = &[
     ("`net::aoe::target::access::MAX_MACS`", Some(aoe_access::MAX_MACS as u64)),
     ("`net::aoe::target::access::MAX_KEYS`", Some(aoe_access::MAX_KEYS as u64)),
     ("`panel::MOST_CONNECTIONS`", Some(::panel::MOST_CONNECTIONS as u64)),
+    ("`panel::MOST_SESSIONS`", Some(::panel::MOST_SESSIONS as u64)),
+    ("`panel::MOST_FAILED_LOGINS`", Some(::panel::MOST_FAILED_LOGINS as u64)),
+    ("`panel::MOST_FORM_BYTES`", Some(::panel::MOST_FORM_BYTES as u64)),
+    ("`panel::LEAST_PASSWORD_BYTES`", Some(::panel::LEAST_PASSWORD_BYTES as u64)),
+    ("`panel::MOST_PASSWORD_BYTES`", Some(::panel::MOST_PASSWORD_BYTES as u64)),
 ];
 
 /// Public limits invisible to users: they bound one buffer, one unit of md's log, or one verdict
@@ -133,7 +139,7 @@ fn each_limit_has_its_test() {
 #[test]
 fn each_limit_is_in_the_table() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-    let owners = ["layout", "log", "io", "metadata", "array", "net", "os", "parapet"];
+    let owners = ["layout", "log", "io", "metadata", "array", "net", "os", "panel", "parapet"];
     let mut folders: Vec<_> = owners.map(|owner| crates.join(owner).join("src")).into();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
@@ -283,4 +289,59 @@ fn page_connections() {
     drop(streams.pop());
     answered(&mut waits);
     assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn page_logins() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let (server, page) = with_actions(&world, &members, &[]);
+    let cookie = || log_in(&page, PASSWORD).cookie().unwrap().to_owned();
+    let is_in = |cookie: &str| actions::get(&page, "/", cookie).status == 200;
+    let first = cookie();
+    (1..::panel::MOST_SESSIONS).for_each(|_| drop(cookie()));
+    assert!(is_in(&first));
+    let last = cookie();
+    assert!(!is_in(&first) && is_in(&last));
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn page_failed_logins() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let (server, page) = with_actions(&world, &members, &[]);
+    let fail = |count: usize| {
+        (0..count).for_each(|_| assert_eq!(log_in(&page, "wrong").status, 403));
+    };
+    fail(::panel::MOST_FAILED_LOGINS - 1);
+    // A good one forgets the failed ones.
+    assert_eq!(log_in(&page, PASSWORD).status, 303);
+    fail(::panel::MOST_FAILED_LOGINS);
+    // The password is not even tried.
+    let answer = log_in(&page, PASSWORD);
+    assert!(answer.status == 429 && answer.body.contains("wait a minute"), "{answer:?}");
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn page_forms() {
+    let world = World::new();
+    let members = world.create("1", 2, &[]);
+    let (server, page) = with_actions(&world, &members, &[]);
+    let most = ::panel::MOST_FORM_BYTES;
+    for (bytes, status) in [(most - 1, 401), (most, 401), (most + 1, 413)] {
+        let answer = actions::post(&page, "/act", "", &"x".repeat(bytes));
+        assert_eq!(answer.status, status, "{bytes}");
+    }
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn page_passwords() {
+    let world = World::new();
+    let (least, most) = (::panel::LEAST_PASSWORD_BYTES, ::panel::MOST_PASSWORD_BYTES);
+    for (bytes, code) in [(least - 1, 1), (least, 0), (most, 0), (most + 1, 1)] {
+        assert_eq!(set_password(&world, "page.password", &"x".repeat(bytes)), code, "{bytes}");
+    }
 }

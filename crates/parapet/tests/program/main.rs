@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
+mod actions;
 mod admin;
 mod alerts;
 mod aoe;

@@ -167,7 +167,7 @@ fn the_page_is_read_only_and_only_for_this_machine() {
     drop(server);
     for listen in ["0.0.0.0:0", "[::]:7580"] {
         let said = world.refused(&["page", "--listen", listen], 2, "PPT-2001");
-        assert!(said.contains("is not a loopback address, and the page has no login"), "{said}");
+        assert!(said.contains("is not a loopback address, and the page has no TLS"), "{said}");
         world.refused(&["serve", "tank", "m0", "m1", "--page", listen], 2, "PPT-2001");
     }
 }

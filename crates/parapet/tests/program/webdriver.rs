@@ -101,6 +101,37 @@ impl Browser {
         self.devtools("DOM.getDocument", &json!({ "depth": -1 })).to_string()
     }
 
+    /// Gives an element the focus, without running a script in the page.
+    fn focus(&self, selector: &str) {
+        let root = self.devtools("DOM.getDocument", &json!({ "depth": 0 }));
+        let query = json!({ "nodeId": root["root"]["nodeId"], "selector": selector });
+        let found = self.devtools("DOM.querySelector", &query);
+        assert_ne!(found["nodeId"], 0, "{selector}");
+        self.devtools("DOM.focus", &json!({ "nodeId": found["nodeId"] }));
+    }
+
+    /// Presses a button or a link, or unfolds an element, with the Enter key.
+    pub fn press(&self, selector: &str) {
+        self.focus(selector);
+        self.press_enter();
+    }
+
+    /// Types into a field and sends its form.
+    pub fn enter(&self, selector: &str, text: &str) {
+        self.focus(selector);
+        self.devtools("Input.insertText", &json!({ "text": text }));
+        self.press_enter();
+    }
+
+    fn press_enter(&self) {
+        let key = |kind: &str| {
+            json!({ "type": kind, "key": "Enter", "code": "Enter", "text": "\r",
+                "windowsVirtualKeyCode": 13 })
+        };
+        self.devtools("Input.dispatchKeyEvent", &key("keyDown"));
+        self.devtools("Input.dispatchKeyEvent", &key("keyUp"));
+    }
+
     /// Errors on the browser's console: scripts, and violations of the content security policy.
     pub fn errors(&self) -> Vec<String> {
         let log = self.command("se/log", &json!({ "type": "browser" }));
