@@ -171,7 +171,7 @@ pub(in super::super) fn sparse_file(path: &Path, mebibytes: usize) -> Result<(),
 
 /// The program as it is shipped, where cargo says that it has put it.
 fn build(root: &Path) -> Result<PathBuf, Failure> {
-    let words = ["cargo", "build", "-q", "--release", "-p", "parapet", "--message-format=json"];
+    let words = ["cargo", "build", "-q", "--release", "--bin", "parapet", "--message-format=json"];
     let messages = shell::output(root, &words)?;
     let values = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut programs =
