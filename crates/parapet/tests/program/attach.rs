@@ -287,13 +287,20 @@ fn writeback_under_memory_pressure_ends() {
         let (mut writer, ended) = (writer.spawn().unwrap(), ended.clone());
         std::thread::spawn(move || ended.send(writer.wait().unwrap()));
     }
-    for _ in 0..WRITERS {
-        let Ok(status) = ends.recv_timeout(HANG) else {
-            local.abort();
-            panic!("a writer hangs");
-        };
-        assert!(status.success(), "{status}");
+    drop(ended);
+    let mut statuses = Vec::new();
+    while statuses.len() < WRITERS {
+        match ends.recv_timeout(HANG) {
+            Ok(status) => statuses.push(status),
+            Err(_) => {
+                local.abort();
+                // The group goes when they have left it.
+                statuses.extend(ends.iter());
+                panic!("a writer hangs: {statuses:?}");
+            }
+        }
     }
+    assert!(statuses.iter().all(|status| status.success()), "{statuses:?}");
     assert!(group.pressed() > 0, "the writers had enough memory");
     assert_eq!((own.killed(), group.killed()), (0, 0));
     // What is read now comes from the array.
