@@ -8,6 +8,7 @@
 
 mod aoe;
 mod compare;
+mod fuse;
 mod nbd;
 mod process;
 mod report;
@@ -62,6 +63,12 @@ const BENCHES: &[Bench] = &[
         command: "cargo xtask bench aoe",
         by: By::Xtask(aoe::measure),
     },
+    Bench {
+        name: "fuse",
+        what: "local disks by FUSE, members in memory, beside qemu-storage-daemon and nbdfuse",
+        command: "cargo xtask bench fuse",
+        by: By::Xtask(fuse::measure),
+    },
 ];
 
 /// Asks for more and longer rounds, where a benchmark has a choice.
@@ -77,6 +84,8 @@ const VERSIONS: &[(&str, &str)] = &[
     ("fio", "fio --version"),
     ("nbdkit", "nbdkit --version"),
     ("qemu-nbd", "qemu-nbd --version"),
+    ("qemu-storage-daemon", "qemu-storage-daemon --version"),
+    ("nbdfuse", "nbdfuse --version"),
     ("vblade", "dpkg-query --show --showformat=${Version} vblade"),
     ("libisal", "dpkg-query --show --showformat=${Version} libisal-dev"),
 ];

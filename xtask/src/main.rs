@@ -75,7 +75,7 @@ const VERBS: &[Verb] = &[
     },
     Verb {
         name: "package",
-        what: "make a Debian package and a static archive; --check tries the package",
+        what: "make a Debian package, a static archive, with --image an OCI image; --check",
         run: package::run,
     },
 ];

@@ -1,17 +1,22 @@
-//! `cargo xtask package`: a Debian package and a static archive of the program.
+//! `cargo xtask package`: a Debian package, a static archive of the program, and with `--image` an
+//! OCI image.
 //!
 //! ```text
 //!    cargo build --release ─▶ program ─┬─▶ stage ─▶ dpkg-deb ─▶ parapet_VERSION_ARCH.deb
 //!    the program itself ─▶ man pages, ─┘
 //!    contrib ─▶ unit, udev  completions
-//!    cargo build, static ─▶ program ─────▶ tar ─▶ parapet-VERSION-ARCH.tar.gz
+//!    cargo build, static ─▶ program ─┬───▶ tar ─▶ parapet-VERSION-ARCH.tar.gz
+//!                                    └─▶ umoci ─▶ parapet-VERSION-ARCH.oci.tar
 //! ```
 //!
 //! The package never stops or restarts a server when it is upgraded: that would drop clients. It
 //! stops them when it is removed.
 
+mod image;
+
 use crate::failure::Failure;
 use crate::shell;
+use crate::tools::{self, Purpose};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -60,22 +65,36 @@ fi
 exit 0
 ";
 
-/// Builds both; `--check` tries the package with lintian and in a fresh Debian root.
+/// Builds them; `--check` tries the package with lintian and in a fresh Debian root, and the image
+/// in namespaces.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
-    let check = match arguments {
-        [] => false,
-        [flag] if flag == "--check" => true,
-        [stranger, ..] => {
-            return Err(Failure::new(format!("no argument {stranger:?}"), "there is --check"));
-        }
-    };
+    let known = ["--check", "--image"];
+    if let Some(stranger) = arguments.iter().find(|word| !known.contains(&word.as_str())) {
+        let remedy = "there are --check and --image";
+        return Err(Failure::new(format!("no argument {stranger:?}"), remedy));
+    }
+    let [check, image] = known.map(|flag| arguments.iter().any(|word| word == flag));
+    if check || image {
+        tools::ensure(Purpose::Packages)?;
+    }
     let root = shell::root()?;
     let build = ["cargo", "build", "--release", "--locked", "--bin", "parapet"];
     let program = shell::built(&root, &build, "parapet")?;
     let package = debian(&root, &program)?;
     println!("{}", package.display());
-    println!("{}", archive(&root)?.display());
-    if check { checked(&root, &package) } else { Ok(()) }
+    if check {
+        checked(&root, &package)?;
+    }
+    let (archive, program) = archive(&root)?;
+    println!("{}", archive.display());
+    if image {
+        let image = image::make(&root, &program, &architecture(&root)?)?;
+        println!("{}", image.display());
+        if check {
+            image::checked(&root, &image)?;
+        }
+    }
+    Ok(())
 }
 
 /// The folder of packages, empty of earlier stages.
@@ -236,8 +255,8 @@ impl Stage {
     }
 }
 
-/// Makes the archive of a program without shared libraries.
-fn archive(root: &Path) -> Result<PathBuf, Failure> {
+/// Makes the archive of a program without shared libraries; gives that program too.
+fn archive(root: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     let host = shell::output(root, &["rustc", "--print", "host-tuple"])?;
     let host = host.trim();
     // Flags only reach the program, not build scripts, if a target is named.
@@ -268,7 +287,7 @@ fn archive(root: &Path) -> Result<PathBuf, Failure> {
     let archive = folder.join(format!("{name}.tar.gz"));
     let to = text(&archive)?;
     shell::run(&folder, &["tar", "--owner=0", "--group=0", "-czf", to, &name])?;
-    Ok(archive)
+    Ok((archive, staged.0.join("parapet")))
 }
 
 /// Tries the package: lintian, the unit's exposure, and installing and removing it in a fresh root.

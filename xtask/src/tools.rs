@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 pub(crate) enum Purpose {
     Tests,
     Figures,
+    Packages,
 }
 
 /// How to detect a tool.
@@ -34,7 +35,7 @@ const fn tool(purpose: Purpose, proof: Proof, package: &'static str, why: &'stat
 }
 
 use Proof::{File, Program};
-use Purpose::{Figures, Tests};
+use Purpose::{Figures, Packages, Tests};
 
 const TOOLS: &[Tool] = &[
     tool(Tests, Program("mdadm"), "mdadm", "reads our superblocks and writes others"),
@@ -75,11 +76,26 @@ const TOOLS: &[Tool] = &[
     tool(Figures, Program("fio"), "fio", "the same load for us and for the peers"),
     tool(Figures, Program("nbdkit"), "nbdkit", "peer: the fastest NBD server of a file"),
     tool(Figures, Program("qemu-nbd"), "qemu-utils", "peer: the usual NBD server"),
+    tool(
+        Figures,
+        Program("qemu-storage-daemon"),
+        "qemu-system-common",
+        "peer: a FUSE export of a file",
+    ),
+    tool(Figures, Program("nbdfuse"), "libnbd-bin", "peer: the usual FUSE file of an NBD export"),
     tool(Figures, Program("vblade"), "vblade", "peer: the usual AoE target"),
     tool(Figures, Program("ip"), "iproute2", "namespaces, interfaces and cables between them"),
     tool(Figures, File("/usr/include/isa-l.h"), "libisal-dev", "peer: parity kernels"),
     tool(Figures, Program("taskset"), "util-linux", "server and client on a core each"),
     tool(Figures, Program("chrt"), "util-linux", "keeps other work off those cores"),
+    tool(Packages, Program("dpkg-shlibdeps"), "dpkg-dev", "the libraries that a program needs"),
+    tool(Packages, Program("strip"), "binutils", "removes symbols from the program"),
+    tool(Packages, Program("lintian"), "lintian", "Debian's rules for packages"),
+    tool(Packages, Program("debootstrap"), "debootstrap", "a fresh Debian root"),
+    tool(Packages, Program("systemd-analyze"), "systemd", "the exposure of units"),
+    tool(Packages, Program("umoci"), "umoci", "makes and unpacks OCI images"),
+    tool(Packages, Program("unshare"), "util-linux", "runs an image in namespaces"),
+    tool(Packages, Program("nbdinfo"), "libnbd-bin", "asks the image's server"),
 ];
 
 /// Where programs lie that only root has on its path.
@@ -132,7 +148,7 @@ pub(crate) fn ensure(purpose: Purpose) -> Result<(), Failure> {
     for tool in TOOLS.iter().filter(|tool| tool.purpose == purpose) {
         println!("{:<22} {:<12} {}", tool.name(), tool.package, tool.why);
     }
-    fio_speaks_nbd()
+    if purpose == Packages { Ok(()) } else { fio_speaks_nbd() }
 }
 
 fn missing(purpose: Purpose) -> Vec<&'static Tool> {

@@ -159,7 +159,7 @@ pub struct MemberStatus {
     pub reads: Option<Latency>,
     /// The same for writes.
     pub writes: Option<Latency>,
-    /// Durations of the reads and of the writes that requests waited for.
+    /// Durations of the reads and of the writes of clients' requests.
     pub durations: [Durations; 2],
     /// Bytes on its bad-block list: unreadable until they are written.
     pub bad_bytes: u64,

@@ -28,6 +28,9 @@ use crate::bytewise::Bytewise;
 
 /// The most requests in flight; further ones wait in the kernel.
 const MAX_IN_FLIGHT: usize = 256;
+/// The most data of requests in flight, besides one batch of the channel: when the kernel frees
+/// memory it sends all that it has, and this process must not need more memory for that.
+const MAX_BYTES_IN_FLIGHT: u64 = 8 << 20;
 
 /// A disk behind a channel.
 pub struct Server {
@@ -42,13 +45,15 @@ struct Shared {
     pool: Pool,
     read_only: bool,
     destroyed: Cell<bool>,
+    /// Data of requests in flight.
+    bytes: Cell<u64>,
 }
 
 impl Server {
     /// Serves `disk` to the kernel behind `channel`; memory for reads comes from `pool`.
     pub fn new(channel: Rc<dyn Channel>, disk: Bytewise, pool: Pool, read_only: bool) -> Server {
-        let destroyed = Cell::new(false);
-        let shared = Rc::new(Shared { channel, disk, pool, read_only, destroyed });
+        let (destroyed, bytes) = (Cell::new(false), Cell::new(0));
+        let shared = Rc::new(Shared { channel, disk, pool, read_only, destroyed, bytes });
         Server { shared, tasks: TaskSet::new(), received: RefCell::default() }
     }
 
@@ -65,7 +70,8 @@ impl Server {
             if self.shared.destroyed.get() {
                 return Poll::Ready(());
             }
-            if self.tasks.len() >= MAX_IN_FLIGHT {
+            let bytes = self.shared.bytes.get();
+            if self.tasks.len() >= MAX_IN_FLIGHT || bytes >= MAX_BYTES_IN_FLIGHT {
                 return Poll::Pending;
             }
             let mut received = self.received.borrow_mut();
@@ -136,8 +142,16 @@ impl Server {
 
     fn start(&self, unique: u64, op: Op) {
         let shared = Rc::clone(&self.shared);
+        let bytes = match op.work {
+            Work::Read(_) | Work::Write(_) => op.work.len(),
+            _ => 0,
+        };
+        shared.bytes.set(shared.bytes.get() + bytes);
         let answer = shared.disk.submit(op);
-        self.tasks.spawn(async move { shared.end(unique, answer.await) });
+        self.tasks.spawn(async move {
+            shared.end(unique, answer.await);
+            shared.bytes.set(shared.bytes.get() - bytes);
+        });
     }
 }
 

@@ -25,6 +25,8 @@ const MAX_DATA_BYTES: usize = 1 << 20;
 const COPIED_BYTES: usize = 128 << 10;
 /// The most requests that are received before the first is worked on.
 const BATCH: usize = 32;
+/// Data of a batch after which it ends.
+const BATCH_BYTES: usize = 2 << 20;
 
 /// A file system of one file, mounted over a file. Dropping it unmounts it.
 pub struct FuseMount {
@@ -93,10 +95,13 @@ impl FuseMount {
 
 impl Channel for FuseMount {
     fn poll_receive(&self, cx: &mut Context<'_>, into: &mut Vec<Request>) -> Poll<Result<()>> {
-        let before = into.len();
-        while into.len() - before < BATCH {
+        let (before, mut bytes) = (into.len(), 0);
+        while into.len() - before < BATCH && bytes < BATCH_BYTES {
             match self.receive() {
-                Ok(request) => into.push(request),
+                Ok(request) => {
+                    bytes += request.body.len();
+                    into.push(request);
+                }
                 Err(error) => match Errno::from_io_error(&error) {
                     // The request ended before it was read.
                     Some(Errno::INTR | Errno::NOENT) => {}

@@ -233,7 +233,7 @@ impl Page<'_> {
         let known = all.filter(|(.., durations)| !durations.counts.is_empty());
         for (index, (array, member, operation, durations)) in known.enumerate() {
             if index == 0 {
-                let help = "Time that a disk took for an operation that a request waited for.";
+                let help = "Time that a disk took for an operation of a client's request.";
                 let _ = writeln!(self.text, "# HELP {NAME} {help}\n# TYPE {NAME} histogram");
             }
             let (name, of) = label(self.snapshot, array);

@@ -323,10 +323,10 @@ pub(crate) struct Member {
     /// Latency of writes that wait for this member; null without enough samples.
     #[serde(default)]
     pub(crate) write_latency: Option<Latency>,
-    /// Durations of reads that requests waited for.
+    /// Durations of reads of clients' requests.
     #[serde(default)]
     pub(crate) read_durations: Durations,
-    /// Durations of writes that requests waited for.
+    /// Durations of writes of clients' requests.
     #[serde(default)]
     pub(crate) write_durations: Durations,
     /// Health of its disk; null if it is not known.

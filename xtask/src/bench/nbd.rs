@@ -4,8 +4,8 @@
 //! Members and the peers' files are in memory, so only the servers are measured. Everything started
 //! here is ended here, and the files are removed: see [`Stand`].
 
-mod fio;
-mod stand;
+pub(super) mod fio;
+pub(super) mod stand;
 
 use super::row::{Row, Unit};
 use crate::failure::Failure;

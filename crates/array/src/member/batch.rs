@@ -273,7 +273,7 @@ impl Batch {
         for op in &mut self.ops {
             op.send(opts);
         }
-        let at_once = self.poll_ended();
+        let at_once = self.poll_ended(opts.class);
         self.waited = Some(self.waited == Some(true) || !at_once);
         if !at_once {
             self.since = clock.now();
@@ -344,12 +344,16 @@ impl Batch {
     }
 
     /// Takes completed operations without waiting; true if all have completed.
-    fn poll_ended(&mut self) -> bool {
+    fn poll_ended(&mut self, class: Class) -> bool {
         let mut all = true;
         for op in &mut self.ops {
             if let State::Sent(completion) = &mut op.state {
                 match completion.take_ready() {
-                    Some(done) => op.end(done),
+                    Some(done) => {
+                        // Not worth a look at the clock.
+                        op.count_duration(Duration::ZERO, class);
+                        op.end(done);
+                    }
                     None => all = false,
                 }
             }

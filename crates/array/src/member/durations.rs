@@ -36,7 +36,8 @@ impl DurationCounts {
     }
 }
 
-/// The durations of the operations that requests waited for, since the start of the array.
+/// The durations of the operations of clients' requests, since the start of the array. Those that
+/// ended as soon as they were sent count as zero.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Durations {
     /// For each of [`Durations::bounds`], the operations that took no longer, and longer than the

@@ -7,10 +7,10 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use io::channel::{Channel, REQUEST_HEAD_BYTES, Request as Message};
-use io::{MemDisk, Pool};
+use io::{Completion, Completions, Disk, Done, Limits, MemDisk, Op, Pool, Ticket};
 
-use super::Server;
 use super::wire::{MAX_TRANSFER_BYTES, errno};
+use super::{MAX_BYTES_IN_FLIGHT, Server};
 use crate::bytewise::Bytewise;
 
 const DISK_BYTES: u64 = 4 << 20;
@@ -36,6 +36,32 @@ impl Channel for Kernel {
     }
 }
 
+/// A disk that answers on demand.
+#[derive(Default)]
+struct Held {
+    waiting: RefCell<VecDeque<(Op, Ticket)>>,
+    answers: Completions<Done>,
+}
+
+impl Disk for Held {
+    fn submit(&self, op: Op) -> Completion<Done> {
+        let (ticket, completion) = self.answers.start();
+        self.waiting.borrow_mut().push_back((op, ticket));
+        completion
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::plain(DISK_BYTES)
+    }
+}
+
+impl Held {
+    fn answer(&self) {
+        let (op, ticket) = self.waiting.borrow_mut().pop_front().unwrap();
+        self.answers.finish(ticket, Done { work: op.work, result: Ok(()) });
+    }
+}
+
 struct Bench {
     kernel: Rc<Kernel>,
     server: Server,
@@ -44,8 +70,12 @@ struct Bench {
 
 impl Bench {
     fn new(read_only: bool) -> Bench {
+        Bench::on(Rc::new(MemDisk::new(DISK_BYTES)), read_only)
+    }
+
+    fn on(disk: Rc<dyn Disk>, read_only: bool) -> Bench {
         let (kernel, pool) = (Rc::new(Kernel::default()), Pool::new(8 << 20));
-        let disk = Bytewise::new(Rc::new(MemDisk::new(DISK_BYTES)), pool.clone());
+        let disk = Bytewise::new(disk, pool.clone());
         let server = Server::new(Rc::clone(&kernel) as _, disk, pool.clone(), read_only);
         Bench { kernel, server, pool }
     }
@@ -190,4 +220,25 @@ fn the_kernel_learns_size_and_abilities() {
     assert_eq!(bench.ask(26, &init).0, errno::NOSYS, "a protocol that nobody knows");
     let (_, attributes) = bench.ask(3, &[0; 16]);
     assert_eq!(attributes[24..32], DISK_BYTES.to_ne_bytes());
+}
+
+#[test]
+fn requests_wait_in_the_kernel_once_enough_data_is_in_flight() {
+    const MOST: usize = (MAX_BYTES_IN_FLIGHT / MAX_TRANSFER_BYTES as u64) as usize;
+    for opcode in [15, 16] {
+        let held = Rc::new(Held::default());
+        let bench = Bench::on(Rc::clone(&held) as _, false);
+        let data = if opcode == 16 { vec![7; MAX_TRANSFER_BYTES as usize] } else { vec![] };
+        let send = || bench.send(&request(opcode, &transfer(0, MAX_TRANSFER_BYTES, &data)));
+        let answered: usize = (0..MOST + 3).map(|_| send().len()).sum();
+        let waiting = || (held.waiting.borrow().len(), bench.kernel.requests.borrow().len());
+        assert_eq!((answered, waiting()), (0, (MOST, 3)));
+        for left in (0..MOST + 3).rev() {
+            held.answer();
+            let mut cx = Context::from_waker(Waker::noop());
+            let _ = bench.server.poll_requests(&mut cx);
+            assert_eq!(waiting(), (left.min(MOST), left.saturating_sub(MOST)));
+        }
+        assert_eq!(bench.kernel.answers.borrow().len(), MOST + 3);
+    }
 }

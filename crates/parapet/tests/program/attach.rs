@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use crate::memory_group::MemoryGroup;
 use crate::world::{Server, World, pattern, until};
 
 /// Held by the test that kills a server, and by the one that uses btrfs. While a mounted disk has
@@ -25,10 +27,13 @@ struct Local {
 
 impl Local {
     fn new(level: &str, members: usize, size: &str) -> Local {
+        Local::made_in(World::new(), level, members, size)
+    }
+
+    fn made_in(world: World, level: &str, members: usize, size: &str) -> Local {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("local{}x{number}", std::process::id());
-        let world = World::new();
         let members: Vec<String> = (0..members).map(|index| format!("m{index}")).collect();
         let names: Vec<&str> = members.iter().map(String::as_str).collect();
         let start = ["create", &name, "--level", level, "--new-files", size, "--yes"];
@@ -50,6 +55,22 @@ impl Local {
         let device = std::fs::read_link(&path).unwrap();
         assert_eq!(device.to_str(), status["attached"]["device"].as_str());
         path
+    }
+
+    /// Fails all requests of the FUSE mount: who waits for memory that waits for them cannot even
+    /// be killed.
+    fn abort(&self) {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let at = self.world.path("run/disks");
+        let ours = mounts.lines().find(|line| line.contains(at.to_str().unwrap())).unwrap();
+        let number = ours.split([' ', ':']).nth(3).unwrap();
+        let control = self.world.path("fusectl");
+        std::fs::create_dir(&control).unwrap();
+        let at = control.to_str().unwrap();
+        self.world.tool("mount", &["mount", "-t", "fusectl", "none", at]);
+        let aborted = std::fs::write(control.join(number).join("abort"), "1");
+        self.world.tool("mount", &["umount", at]);
+        aborted.unwrap();
     }
 
     fn mount(&self, device: &Path) -> Mounted {
@@ -241,4 +262,72 @@ fn size_trim_and_direct_writes_reach_the_array() {
     until(|| stored() < 24 << 20);
     assert_eq!(server.terminate(), 0);
     assert!(!device.exists(), "a stopped server leaves no device");
+}
+
+/// What the server may use, and what the writers may use together.
+const SERVER_BYTES: u64 = 64 << 20;
+const WRITERS_BYTES: u64 = 64 << 20;
+const WRITERS: usize = 4;
+const WRITTEN_BYTES: usize = 72 << 20;
+/// A writer that takes longer waits for itself.
+const HANG: Duration = Duration::from_secs(300);
+
+#[test]
+fn writeback_under_memory_pressure_ends() {
+    // Without CAP_SYS_RESOURCE the kernel lets the server of a group (version 1) wait for pages of
+    // the same group that only the server can write: hence two. Dropped last, when all have ended.
+    let own = MemoryGroup::new("server", SERVER_BYTES);
+    let group = MemoryGroup::new("writers", WRITERS_BYTES);
+    let local = Local::made_in(World::on_disk(), "5", 3, "192M");
+    let names: Vec<&str> = local.members.iter().map(String::as_str).collect();
+    let program = [env!("CARGO_BIN_EXE_parapet"), "serve", &local.name];
+    let flags = ["--control", "unix:control.sock", "--json", "-v"];
+    let words = [&program[..], &names, &flags].concat();
+    let server = local.world.launch_tool(&own.run(&words));
+    let device = local.attach();
+    assert!(locked_kibibytes(&server) > 0, "memory is not locked");
+    local.make("ext4", &device);
+    let mounted = local.mount(&device);
+    local.world.pattern("source", WRITTEN_BYTES);
+    let (ended, ends) = std::sync::mpsc::channel();
+    for number in 0..WRITERS {
+        let to = format!("of=mnt/f{number}");
+        let words = ["dd", "if=source", &to, "bs=1M", "conv=fsync", "status=none"];
+        let words = group.run(&words);
+        let mut writer = std::process::Command::new(words[0]);
+        writer.args(&words[1..]).current_dir(&local.world.folder);
+        let (mut writer, ended) = (writer.spawn().unwrap(), ended.clone());
+        std::thread::spawn(move || ended.send(writer.wait().unwrap()));
+    }
+    drop(ended);
+    let mut statuses = Vec::new();
+    while statuses.len() < WRITERS {
+        match ends.recv_timeout(HANG) {
+            Ok(status) => statuses.push(status),
+            Err(_) => {
+                local.abort();
+                // The group goes when they have left it.
+                statuses.extend(ends.iter());
+                panic!("a writer hangs: {statuses:?}");
+            }
+        }
+    }
+    assert!(statuses.iter().all(|status| status.success()), "{statuses:?}");
+    assert!(group.pressed() > 0, "the writers had enough memory");
+    assert_eq!((own.killed(), group.killed()), (0, 0));
+    // What is read now comes from the array.
+    mounted.unmount();
+    let mounted = local.mount(&device);
+    for number in 0..WRITERS {
+        local.world.tool("diffutils", &["cmp", "source", &format!("mnt/f{number}")]);
+    }
+    mounted.unmount();
+    assert_eq!(server.terminate(), 0);
+}
+
+/// The memory of the server that the kernel never takes away.
+fn locked_kibibytes(server: &Server) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmLck:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
 }

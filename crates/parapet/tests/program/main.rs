@@ -30,6 +30,7 @@ mod levels;
 mod limits;
 mod machine;
 mod mdadm;
+mod memory_group;
 mod messages;
 mod mixed;
 mod nested;

@@ -26,9 +26,17 @@ pub struct Ran {
 
 impl World {
     pub fn new() -> World {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let shm = Path::new("/dev/shm");
-        let parent = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
+        World::inside(&if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() })
+    }
+
+    /// A folder on a disk, whose files take no memory.
+    pub fn on_disk() -> World {
+        World::inside(Path::new(env!("CARGO_TARGET_TMPDIR")))
+    }
+
+    fn inside(parent: &Path) -> World {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = parent.join(format!("parapet-test-{}-{number}", std::process::id()));
         std::fs::create_dir_all(folder.join("run")).unwrap();

@@ -11,25 +11,25 @@ const CORE: &str = "0";
 
 /// An access pattern of fio.
 #[derive(Clone)]
-pub(super) struct Load {
+pub(in super::super) struct Load {
     way: &'static str,
     kibibytes: u32,
     depth: u32,
 }
 
 /// A result of fio.
-pub(super) struct Seen {
+pub(in super::super) struct Seen {
     requests: f64,
     bytes: f64,
-    pub(super) p50_us: f64,
-    pub(super) p99_us: f64,
+    pub(in super::super) p50_us: f64,
+    pub(in super::super) p99_us: f64,
     /// CPU time that the server took for a request, of all its threads and of the kernel for it.
-    pub(super) cpu_us: f64,
+    pub(in super::super) cpu_us: f64,
 }
 
 impl Load {
     /// `way` as fio's `rw` names it.
-    pub(super) const fn new(way: &'static str, kibibytes: u32, depth: u32) -> Load {
+    pub(in super::super) const fn new(way: &'static str, kibibytes: u32, depth: u32) -> Load {
         Load { way, kibibytes, depth }
     }
 
@@ -42,11 +42,11 @@ impl Load {
     }
 
     /// Rates are in bytes.
-    pub(super) fn is_large(&self) -> bool {
+    pub(in super::super) fn is_large(&self) -> bool {
         self.kibibytes >= 128
     }
 
-    pub(super) fn name(&self) -> String {
+    pub(in super::super) fn name(&self) -> String {
         let way = match self.way {
             "write" => "sequential write",
             "read" => "sequential read",
@@ -59,11 +59,11 @@ impl Load {
 
 impl Seen {
     /// MB/s or thousands of requests a second.
-    pub(super) fn rate(&self, load: &Load) -> f64 {
+    pub(in super::super) fn rate(&self, load: &Load) -> f64 {
         if load.is_large() { self.bytes / 1e6 } else { self.requests / 1e3 }
     }
 
-    pub(super) fn describe(&self, load: &Load) -> String {
+    pub(in super::super) fn describe(&self, load: &Load) -> String {
         let unit = if load.is_large() { "MB/s" } else { "k/s" };
         let Seen { p50_us, p99_us, cpu_us, .. } = self;
         let rate = self.rate(load);
@@ -73,15 +73,32 @@ impl Seen {
 
 /// Writes all of the export once; gives the MB/s.
 pub(super) fn fill(server: &Server) -> Result<f64, Failure> {
-    let report = fio(server, &["--rw=write", "--bs=1M", "--iodepth=8", "--size=100%"])?;
+    let uri = format!("--uri={}", server.uri());
+    fill_all(&["--ioengine=nbd", &uri])
+}
+
+/// As [`fill`], of what these options of fio name.
+pub(in super::super) fn fill_all(target: &[&str]) -> Result<f64, Failure> {
+    let report = fio(target, &["--rw=write", "--bs=1M", "--iodepth=8", "--size=100%"])?;
     Ok(report["jobs"][0]["write"]["bw_bytes"].as_f64().unwrap_or(0.0) / 1e6)
 }
 
 /// Loads the server for so long.
 pub(super) fn run(load: &Load, millis: u32, server: &Server) -> Result<Seen, Failure> {
-    let before = server.cpu_seconds()?;
+    let uri = format!("--uri={}", server.uri());
+    run_on(&["--ioengine=nbd", &uri], load, millis, &|| server.cpu_seconds())
+}
+
+/// Loads what these options of fio name; `cpu_seconds` is that of its servers so far.
+pub(in super::super) fn run_on(
+    target: &[&str],
+    load: &Load,
+    millis: u32,
+    cpu_seconds: &dyn Fn() -> Result<f64, Failure>,
+) -> Result<Seen, Failure> {
+    let before = cpu_seconds()?;
     let report = fio(
-        server,
+        target,
         &[
             &format!("--rw={}", load.way),
             &format!("--bs={}k", load.kibibytes),
@@ -90,7 +107,7 @@ pub(super) fn run(load: &Load, millis: u32, server: &Server) -> Result<Seen, Fai
             &format!("--runtime={millis}ms"),
         ],
     )?;
-    let cpu = server.cpu_seconds()? - before;
+    let cpu = cpu_seconds()? - before;
     let side = if load.writes() { "write" } else { "read" };
     seen(&report, side, cpu)
         .ok_or_else(|| Failure::new("fio's report lacks a figure", "is it version 3.33 or later?"))
@@ -108,10 +125,10 @@ fn seen(report: &Value, side: &str, cpu_seconds: f64) -> Option<Seen> {
     })
 }
 
-fn fio(server: &Server, arguments: &[&str]) -> Result<Value, Failure> {
-    let uri = format!("--uri={}", server.uri());
-    let mut words = vec!["taskset", "--cpu-list", CORE, "fio", "--name=bench", "--ioengine=nbd"];
-    words.extend([uri.as_str(), "--output-format=json", "--thread", "--randrepeat=0"]);
+fn fio(target: &[&str], arguments: &[&str]) -> Result<Value, Failure> {
+    let mut words = vec!["taskset", "--cpu-list", CORE, "fio", "--name=bench"];
+    words.extend(["--output-format=json", "--thread", "--randrepeat=0"]);
+    words.extend(target);
     words.extend(arguments);
     let text = shell::output(Path::new("/"), &words)?;
     // Remarks may stand before the report.
@@ -121,7 +138,7 @@ fn fio(server: &Server, arguments: &[&str]) -> Result<Value, Failure> {
     match report["jobs"][0]["error"].as_i64() {
         Some(0) => Ok(report),
         error => {
-            let what = format!("fio at {uri} ended with error {error:?}");
+            let what = format!("fio at {} ended with error {error:?}", target.join(" "));
             Err(Failure::new(what, "the server's messages stand above"))
         }
     }

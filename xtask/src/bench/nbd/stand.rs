@@ -14,33 +14,33 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// The core that servers run on.
-const CORE: &str = "1";
+pub(in super::super) const CORE: &str = "1";
 /// Size of an export: RAID 0, four RAID 5, four RAID 6, a new array and two files take 4 GiB.
-const EXPORT_MEBIBYTES: usize = 224;
+pub(in super::super) const EXPORT_MEBIBYTES: usize = 224;
 /// Room on each member for metadata.
 const OVERHEAD_MEBIBYTES: usize = 16;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// See the module.
-pub(super) struct Stand {
+pub(in super::super) struct Stand {
     folder: PathBuf,
     program: PathBuf,
 }
 
 /// Options of `create` and `serve` besides the level, the members and the sockets.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Options {
-    pub(super) create: &'static [&'static str],
-    pub(super) serve: &'static [&'static str],
+pub(in super::super) struct Options {
+    pub(in super::super) create: &'static [&'static str],
+    pub(in super::super) serve: &'static [&'static str],
 }
 
 impl Options {
     /// The defaults.
-    pub(super) const NONE: Options = Options { create: &[], serve: &[] };
+    pub(in super::super) const NONE: Options = Options { create: &[], serve: &[] };
 }
 
 /// A running server. Ends when it is dropped.
-pub(super) struct Server {
+pub(in super::super) struct Server {
     process: Process,
     socket: PathBuf,
     /// The export's name.
@@ -49,7 +49,7 @@ pub(super) struct Server {
 
 impl Stand {
     /// Builds the program, and makes the folder.
-    pub(super) fn new(root: &Path) -> Result<Stand, Failure> {
+    pub(in super::super) fn new(root: &Path) -> Result<Stand, Failure> {
         let program = build(root)?;
         let folder = Path::new("/dev/shm").join(format!("parapet-nbd-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("run/parapet")).map_err(|error| {
@@ -59,7 +59,7 @@ impl Stand {
         Ok(Stand { folder, program })
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(in super::super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
@@ -79,7 +79,7 @@ impl Stand {
 
     /// An array served; members that do not exist are made, with their space reserved, so that
     /// nothing need be synced.
-    pub(super) fn parapet(
+    pub(in super::super) fn parapet(
         &self,
         name: &str,
         level: &str,
@@ -106,6 +106,13 @@ impl Stand {
         start(serve, socket, name)
     }
 
+    /// A command of the program.
+    pub(in super::super) fn parapet_command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.command(&self.program);
+        command.args(arguments).stdout(Stdio::null());
+        command
+    }
+
     fn members(&self, name: &str, count: usize) -> Vec<PathBuf> {
         (0..count).map(|index| self.path(&format!("{name}-{index}"))).collect()
     }
@@ -119,7 +126,7 @@ impl Stand {
     }
 
     /// The fastest server of a file; the file is new and sparse.
-    pub(super) fn nbdkit(&self, name: &str) -> Result<Server, Failure> {
+    pub(in super::super) fn nbdkit(&self, name: &str) -> Result<Server, Failure> {
         let (file, socket) = (self.path(name), self.path(&format!("{name}.s")));
         sparse_file(&file, EXPORT_MEBIBYTES)?;
         let mut serve = self.command("taskset");
@@ -139,10 +146,11 @@ impl Stand {
     }
 
     /// A command that finds nothing of the user's own, and does not chatter.
-    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(in super::super) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(&self.folder).stdin(Stdio::null());
         command.env("PARAPET_STATE", self.path("state")).env("XDG_RUNTIME_DIR", self.path("run"));
+        command.env("PARAPET_RUNTIME", self.path("run"));
         command
     }
 }
@@ -156,14 +164,14 @@ impl Drop for Stand {
 }
 
 /// A new file without blocks.
-fn sparse_file(path: &Path, mebibytes: usize) -> Result<(), Failure> {
+pub(in super::super) fn sparse_file(path: &Path, mebibytes: usize) -> Result<(), Failure> {
     let made = std::fs::File::create(path).and_then(|file| file.set_len((mebibytes as u64) << 20));
     made.map_err(|error| Failure::new(format!("{}: {error}", path.display()), "is /dev/shm full?"))
 }
 
 /// The program as it is shipped, where cargo says that it has put it.
 fn build(root: &Path) -> Result<PathBuf, Failure> {
-    let words = ["cargo", "build", "-q", "--release", "-p", "parapet", "--message-format=json"];
+    let words = ["cargo", "build", "-q", "--release", "--bin", "parapet", "--message-format=json"];
     let messages = shell::output(root, &words)?;
     let values = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let mut programs =
@@ -189,12 +197,12 @@ fn start(command: Command, socket: PathBuf, export: &str) -> Result<Server, Fail
 }
 
 impl Server {
-    pub(super) fn uri(&self) -> String {
+    pub(in super::super) fn uri(&self) -> String {
         format!("nbd+unix:///{}?socket={}", self.export, self.socket.display())
     }
 
     /// CPU time since its start, its own and the kernel's for it.
-    pub(super) fn cpu_seconds(&self) -> Result<f64, Failure> {
+    pub(in super::super) fn cpu_seconds(&self) -> Result<f64, Failure> {
         self.process.cpu_seconds()
     }
 
