@@ -10,7 +10,7 @@ use crate::memory_group::MemoryGroup;
 use crate::world::{Server, World, pattern, until};
 
 /// Held by the test that kills a server, and by the one that uses btrfs. While a mounted disk has
-/// lost its server, the tools of btrfs refuse every disk of the machine: they look at what is behind
+/// lost its server, the tools of btrfs refuse every disk of the machine: they look at the file of
 /// each loop device.
 static ALONE: Mutex<()> = Mutex::new(());
 
