@@ -55,12 +55,15 @@ pub(crate) fn succeeds(folder: &Path, words: &[&str]) -> bool {
 }
 
 /// Builds with these words of cargo, and gives where it says that it has put the program, the test,
-/// or the library, called `name`.
+/// or the loadable library, called `name`.
 pub(crate) fn built(folder: &Path, words: &[&str], name: &str) -> Result<PathBuf, Failure> {
     let messages = output(folder, &[words, &["--message-format=json"]].concat())?;
     let values = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let of_it = |value: Value| {
-        let file = value["executable"].as_str().or_else(|| value["filenames"][0].as_str())?;
+        // A library of Rust may have the name of its program.
+        let loadable = value["target"]["crate_types"] == serde_json::json!(["cdylib"]);
+        let library = value["filenames"][0].as_str().filter(|_| loadable);
+        let file = value["executable"].as_str().or(library)?;
         (value["target"]["name"] == name).then(|| PathBuf::from(file))
     };
     values

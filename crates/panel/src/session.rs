@@ -22,7 +22,7 @@ use tokio::time::Instant;
 pub(crate) const LIFETIME: Duration = Duration::from_secs(8 * 3600);
 /// Maximum number of logins at a time; one more ends the oldest.
 pub const MOST_SESSIONS: usize = 64;
-/// Maximum number of failed logins within [`ATTEMPT_WINDOW`]; then none is tried.
+/// Maximum number of failed logins within a minute; then none is tried.
 pub const MOST_FAILED_LOGINS: usize = 5;
 /// See [`MOST_FAILED_LOGINS`].
 pub(crate) const ATTEMPT_WINDOW: Duration = Duration::from_secs(60);
