@@ -1,0 +1,1 @@
+//! Models of disks: when does a disk answer?

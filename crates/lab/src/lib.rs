@@ -1,0 +1,13 @@
+//! Experiments: the engine on models of disks, controllers, links and hosts, in virtual time.
+//!
+//! ```text
+//!   catalogue ──▶ disk, flash        models: when does a disk answer?
+//!                     │
+//!   load ──▶ array ──▶ members ──▶ report
+//!
+//!   reliability                      how likely is the loss of data?
+//! ```
+#![forbid(unsafe_code)]
+
+pub mod disk;
+pub mod reliability;

@@ -1,0 +1,1 @@
+//! How likely a layout is to lose data.
