@@ -12,6 +12,7 @@
 //! The package never stops or restarts a server when it is upgraded: that would drop clients. It
 //! stops them when it is removed.
 
+mod fresh;
 mod image;
 
 use crate::failure::Failure;
@@ -290,28 +291,12 @@ fn archive(root: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     Ok((archive, staged.0.join("parapet")))
 }
 
-/// Tries the package: lintian, the unit's exposure, and installing and removing it in a fresh root.
-fn checked(root: &Path, package: &Path) -> Result<(), Failure> {
-    let package = text(package)?;
+/// Tries the package: lintian, the exposure of the units, and its life in a fresh root.
+fn checked(root: &Path, package_file: &Path) -> Result<(), Failure> {
+    let package = text(package_file)?;
     let units = ["contrib/systemd/parapet.service", "contrib/systemd/parapet@.service"];
     shell::run(root, &["lintian", "--fail-on", "error,warning", package])?;
     let exposure = ["systemd-analyze", "security", "--offline=yes", "--threshold=35"];
     shell::run(root, &[&exposure[..], &units].concat())?;
-    let fresh = folder(root)?.join("root");
-    let fresh_text = text(&fresh)?;
-    if !fresh.exists() {
-        shell::run(root, &["debootstrap", "--variant=minbase", "bookworm", fresh_text])?;
-    }
-    fs::copy(package, fresh.join("parapet.deb")).map_err(|error| of(&fresh, &error))?;
-    let inside = |words: &[&str]| shell::run(root, &[&["chroot", fresh_text], words].concat());
-    inside(&["dpkg", "--install", "parapet.deb"])?;
-    inside(&["parapet", "--version"])?;
-    // The same version again is an upgrade to dpkg.
-    inside(&["dpkg", "--install", "parapet.deb"])?;
-    inside(&["dpkg", "--purge", "parapet"])?;
-    let left = ["usr/bin/parapet", "lib/systemd/system/parapet@.service", "usr/share/doc/parapet"];
-    match left.iter().find(|path| fresh.join(path).exists()) {
-        None => Ok(()),
-        Some(path) => Err(Failure::new(format!("{path} is left after the removal"), "remove it")),
-    }
+    fresh::checked(root, package_file)
 }

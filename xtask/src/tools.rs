@@ -96,6 +96,7 @@ const TOOLS: &[Tool] = &[
     tool(Packages, Program("umoci"), "umoci", "makes and unpacks OCI images"),
     tool(Packages, Program("unshare"), "util-linux", "runs an image in namespaces"),
     tool(Packages, Program("nbdinfo"), "libnbd-bin", "asks the image's server"),
+    tool(Packages, Program("qemu-io"), "qemu-utils", "a client during an upgrade"),
 ];
 
 /// Where programs lie that only root has on its path.

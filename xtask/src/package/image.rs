@@ -6,13 +6,14 @@
 //!
 //! umoci needs neither a daemon nor a network.
 
+use super::fresh::Running;
 use super::{Stage, folder, of, text};
 use crate::failure::Failure;
 use crate::shell;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PROGRAM: &str = "/usr/bin/parapet";
@@ -124,14 +125,4 @@ fn serves(inside: &Path) -> Result<(), Failure> {
         std::thread::sleep(Duration::from_millis(100));
     }
     shell::run(inside, &["nbdinfo", &uri])
-}
-
-/// Ends with this value.
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }

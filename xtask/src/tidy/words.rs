@@ -38,6 +38,8 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("strip_prefix", "", "the standard library's"),
     ("strip_suffix", "", "the standard library's"),
     ("Child", "", "std::process::Child; pure crates cannot reach it"),
+    ("ChildStdin", "", "the standard library's"),
+    ("ChildStdout", "", "the standard library's"),
     ("child", "xtask/", "a process"),
     ("child", "torture/", "a process"),
     ("child", "crates/parapet/", "a process"),

@@ -1,6 +1,9 @@
 //! `docs/admin.md` on a machine of its own: every block, in order. Needs root.
+//!
+//! `PARAPET_INSTALLED` names the root of a machine where the package is installed: its program and
+//! its unit are tried then (`cargo xtask package --check`).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::world::World;
@@ -13,14 +16,17 @@ fn every_block_of_the_administrators_story_works() {
     let machine = std::fs::read_to_string(here.join("tests/program/machine.sh")).unwrap();
     let script = world.path("story.sh");
     std::fs::write(&script, format!("{machine}\nset -x\n{}", commands(&story))).unwrap();
-    let unit = here.join("../../contrib/systemd/parapet.service");
     let receivers = here.join("tests/program/receivers");
-    let program = env!("CARGO_BIN_EXE_parapet");
+    let (program, unit) = match std::env::var_os("PARAPET_INSTALLED").map(PathBuf::from) {
+        Some(root) => (root.join("usr/bin/parapet"), root.join("lib/systemd/system")),
+        None => (env!("CARGO_BIN_EXE_parapet").into(), here.join("../../contrib/systemd")),
+    };
+    let unit = unit.join("parapet.service");
     let told = world.path("told");
     let errors = std::fs::File::create(&told).unwrap();
     let status = Command::new("unshare")
         .args(["--mount", "--net", "bash"])
-        .args([&*script, &world.folder, Path::new(program), &unit, &receivers])
+        .args([&*script, &world.folder, &program, &unit, &receivers])
         .env_remove("PARAPET_CONTROL")
         .stdin(Stdio::null())
         .stdout(errors.try_clone().unwrap())
