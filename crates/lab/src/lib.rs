@@ -10,4 +10,8 @@
 #![forbid(unsafe_code)]
 
 pub mod disk;
+pub mod load;
+pub mod member;
 pub mod reliability;
+pub mod rig;
+pub mod world;
