@@ -9,9 +9,12 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod appliance;
 pub mod disk;
 pub mod load;
 pub mod member;
+mod random;
 pub mod reliability;
 pub mod rig;
+pub mod seeds;
 pub mod world;

@@ -183,15 +183,9 @@ impl Addresses {
                 self.at += self.step;
                 at
             }
-            Pattern::Random { bytes } => self.draw() % (bytes / self.step) * self.step,
+            Pattern::Random { bytes } => {
+                crate::random::next(&mut self.random) % (bytes / self.step) * self.step
+            }
         }
-    }
-
-    /// splitmix64
-    fn draw(&mut self) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.random ^ (self.random >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
     }
 }

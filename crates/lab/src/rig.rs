@@ -36,16 +36,13 @@ pub async fn start(
     Ok(array)
 }
 
-/// Bytes for identifiers: the same ones each time (splitmix64).
+/// Bytes for identifiers: the same ones each time.
 fn random() -> Random {
-    let state = Rc::new(Cell::new(1u64));
+    let state = Rc::new(Cell::new(1));
     Rc::new(move |bytes: &mut [u8]| {
-        for byte in bytes {
-            let next = state.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
-            state.set(next);
-            let mixed = (next ^ (next >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            *byte = (mixed >> 56) as u8;
-        }
+        let mut next = state.get();
+        bytes.iter_mut().for_each(|byte| *byte = (crate::random::next(&mut next) >> 56) as u8);
+        state.set(next);
     })
 }
 
