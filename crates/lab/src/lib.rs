@@ -9,5 +9,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod demerit;
 pub mod disk;
 pub mod reliability;
