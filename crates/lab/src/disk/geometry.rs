@@ -199,7 +199,8 @@ impl Geometry {
             let start = self.start(zone, spot.index);
             let here = self.revolution - start;
             if left < here {
-                let turned = u128::from(start + left) * u128::from(zone.track_sectors);
+                // The last sector that has started: the largest k with k·rev/n, rounded down, ≤ t.
+                let turned = u128::from(start + left + 1) * u128::from(zone.track_sectors) - 1;
                 let index = (turned / u128::from(self.revolution)) as u64;
                 return most.min(passed + index - u64::from(spot.index));
             }

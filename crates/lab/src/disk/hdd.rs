@@ -79,11 +79,11 @@ pub struct Spec {
     /// Where sectors are.
     pub geometry: Geometry,
     /// Seek times of reads.
-    pub seek: SeekCurve,
+    pub read_seek: SeekCurve,
+    /// Seek times of writes, which settle longer.
+    pub write_seek: SeekCurve,
     /// Time from one head to another, at least.
     pub head_switch: Nanos,
-    /// A write settles this much longer after a seek.
-    pub write_settle: Nanos,
     /// Time for commands.
     pub overhead: Overhead,
     /// Time of a sector on the disk's own bus.
@@ -135,10 +135,10 @@ pub struct Hdd {
 impl Hdd {
     /// An idle disk, heads at the outermost cylinder.
     pub fn new(spec: Spec) -> Hdd {
-        let Spec { geometry, seek, head_switch, write_settle, .. } = spec;
+        let Spec { geometry, read_seek, write_seek, head_switch, .. } = spec;
         let at = geometry.locate(0);
         Hdd {
-            arm: Arm { geometry, seek, head_switch, write_settle, at, sector: 0 },
+            arm: Arm { geometry, read_seek, write_seek, head_switch, at, sector: 0 },
             overhead: spec.overhead,
             bus_sector: spec.bus_sector,
             queue_spec: spec.queue,

@@ -93,6 +93,17 @@ impl SeekCurve {
         SeekCurve { times: times.collect() }
     }
 
+    /// This curve with more time to settle. A change to the next cylinder settles within the skew
+    /// and takes as long as before.
+    #[must_use]
+    pub fn settling(&self, more: Nanos) -> SeekCurve {
+        let settle = |(distance, &time): (usize, &u32)| match distance {
+            0 | 1 => time,
+            _ => time + more as u32,
+        };
+        SeekCurve { times: self.times.iter().enumerate().map(settle).collect() }
+    }
+
     /// The time of a seek over this many cylinders, ns.
     pub fn time(&self, distance: u32) -> Nanos {
         u64::from(self.times[distance as usize])

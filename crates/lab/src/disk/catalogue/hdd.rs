@@ -31,8 +31,12 @@ pub struct HddEntry {
     seek_one_ms: Option<Sourced<f64>>,
     seek_average_ms: Option<Sourced<f64>>,
     seek_full_ms: Option<Sourced<f64>>,
+    /// Writes seek by a curve of their own, or settle longer.
+    write_seek_one_ms: Option<Sourced<f64>>,
+    write_seek_average_ms: Option<Sourced<f64>>,
+    write_seek_full_ms: Option<Sourced<f64>>,
+    write_settle_ms: Option<Sourced<f64>>,
     head_switch_ms: Sourced<f64>,
-    write_settle_ms: Sourced<f64>,
     read_hit_ms: Sourced<f64>,
     read_miss_ms: Sourced<f64>,
     write_ms: Sourced<f64>,
@@ -69,12 +73,12 @@ impl HddEntry {
     /// embedded files.
     pub fn spec(&self) -> Spec {
         let geometry = self.geometry();
-        let cylinders = geometry.cylinders();
+        let read_seek = self.read_seek(geometry.cylinders());
         Spec {
-            seek: self.seek(cylinders),
+            write_seek: self.write_seek(&read_seek, geometry.cylinders()),
+            read_seek,
             geometry,
             head_switch: nanos(&self.head_switch_ms),
-            write_settle: nanos(&self.write_settle_ms),
             overhead: Overhead {
                 read_hit: nanos(&self.read_hit_ms),
                 read_miss: nanos(&self.read_miss_ms),
@@ -139,7 +143,7 @@ impl HddEntry {
         })
     }
 
-    fn seek(&self, cylinders: u32) -> SeekCurve {
+    fn read_seek(&self, cylinders: u32) -> SeekCurve {
         if let Some(Sourced(points, _)) = &self.seek_points_us {
             let points: Vec<(u32, Nanos)> = points.iter().map(|&(d, us)| (d, us * 1000)).collect();
             return SeekCurve::of_points(&points, cylinders);
@@ -147,13 +151,21 @@ impl HddEntry {
         if let Some(Sourced((a, b, until, c, e), _)) = self.seek_fit_ms {
             return SeekCurve::of_fit(&Fit { a, b, until, c, e }, cylinders);
         }
-        let (Some(one), Some(average), Some(full)) =
-            (&self.seek_one_ms, &self.seek_average_ms, &self.seek_full_ms)
-        else {
-            panic!("{}: no seek curve", self.name);
-        };
-        SeekCurve::of_sheet(nanos(one), nanos(average), nanos(full), cylinders)
+        let sheet = [&self.seek_one_ms, &self.seek_average_ms, &self.seek_full_ms];
+        of_sheet(sheet, cylinders).expect("a disk has a seek curve")
     }
+
+    fn write_seek(&self, read: &SeekCurve, cylinders: u32) -> SeekCurve {
+        let sheet =
+            [&self.write_seek_one_ms, &self.write_seek_average_ms, &self.write_seek_full_ms];
+        let settle = self.write_settle_ms.as_ref().map_or(0, nanos);
+        of_sheet(sheet, cylinders).unwrap_or_else(|| read.settling(settle))
+    }
+}
+
+fn of_sheet(numbers: [&Option<Sourced<f64>>; 3], cylinders: u32) -> Option<SeekCurve> {
+    let [Some(one), Some(average), Some(full)] = numbers else { return None };
+    Some(SeekCurve::of_sheet(nanos(one), nanos(average), nanos(full), cylinders))
 }
 
 fn nanos(ms: &Sourced<f64>) -> Nanos {

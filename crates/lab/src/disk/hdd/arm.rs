@@ -8,9 +8,9 @@ use super::Nanos;
 #[derive(Clone, Debug)]
 pub(super) struct Arm {
     pub(super) geometry: Geometry,
-    pub(super) seek: SeekCurve,
+    pub(super) read_seek: SeekCurve,
+    pub(super) write_seek: SeekCurve,
     pub(super) head_switch: Nanos,
-    pub(super) write_settle: Nanos,
     /// The track under the heads; its angle means nothing.
     pub(super) at: Place,
     /// The last sector that passed.
@@ -34,17 +34,12 @@ impl Way {
 
 impl Arm {
     /// The way to a place for an access that starts at `start`.
-    ///
-    /// Changing to a neighbour track is what skews are made for: only longer seeks settle longer
-    /// before they write.
     pub(super) fn way(&self, to: &Place, write: bool, start: Nanos) -> Way {
         let distance = self.at.cylinder.abs_diff(to.cylinder);
-        let mut seek = self.seek.time(distance);
+        let curve = if write { &self.write_seek } else { &self.read_seek };
+        let mut seek = curve.time(distance);
         if self.at.head != to.head {
             seek = seek.max(self.head_switch);
-        }
-        if write && distance > 1 {
-            seek += self.write_settle;
         }
         let revolution = self.geometry.revolution();
         let arrives = (start + seek) % revolution;
@@ -55,9 +50,9 @@ impl Arm {
         Way { seek, rotate }
     }
 
-    /// A time that no access over this distance beats.
+    /// A time that no write to this cylinder beats.
     pub(super) fn at_least(&self, cylinder: u32) -> Nanos {
-        self.seek.time(self.at.cylinder.abs_diff(cylinder))
+        self.write_seek.time(self.at.cylinder.abs_diff(cylinder))
     }
 
     /// Puts the heads onto the track of a sector.
