@@ -11,8 +11,9 @@
 //! A model counts whole nanoseconds and knows no data. Equal requests at equal times give equal
 //! answers.
 
-mod agenda;
+pub(crate) mod agenda;
 pub mod catalogue;
+pub(crate) mod extents;
 pub mod flash;
 pub mod geometry;
 pub mod hdd;

@@ -9,6 +9,8 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod controller;
 pub mod demerit;
 pub mod disk;
 pub mod reliability;
+pub mod station;

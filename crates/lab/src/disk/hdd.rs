@@ -34,7 +34,7 @@ pub use queue::QueueSpec;
 use queue::{Queue, Waiting};
 use read_cache::ReadCache;
 pub use read_cache::ReadCacheSpec;
-use write_cache::WriteCache;
+use write_cache::{Chunk, WriteCache};
 pub use write_cache::WriteCacheSpec;
 
 /// The order in which requests or dirty extents are served.
@@ -218,7 +218,7 @@ impl Hdd {
     }
 
     fn take_flush(&mut self, now: Nanos, tag: u64) {
-        match self.write_cache.as_ref().is_some_and(|cache| cache.used > 0) {
+        match self.write_cache.as_ref().is_some_and(|cache| cache.used() > 0) {
             true => self.flush = Some(tag),
             false => self.replies.add(now + self.overhead.flush, tag),
         }
@@ -259,18 +259,18 @@ impl Hdd {
             (Some((index, cost)), dirty) if dirty.is_none_or(|(_, other)| cost <= other) => {
                 self.serve(now, index);
             }
-            (_, Some((index, _))) => self.destage(now, index),
+            (_, Some((sector, _))) => self.destage(now, sector),
             _ => {}
         }
     }
 
     fn is_clean(&self) -> bool {
-        self.write_cache.as_ref().is_none_or(WriteCache::is_empty)
+        self.write_cache.as_ref().is_none_or(WriteCache::is_clean)
     }
 
     /// Must the cache be emptied now?
     fn is_pressed(&self, cache: &WriteCache) -> bool {
-        cache.used >= cache.spec.high_water || self.flush.is_some() || !self.throttled.is_empty()
+        cache.used() >= cache.spec.high_water || self.flush.is_some() || !self.throttled.is_empty()
     }
 
     /// The heads serve this request of the queue.
@@ -307,11 +307,10 @@ impl Hdd {
     }
 
     /// The heads write a dirty extent, or its beginning.
-    fn destage(&mut self, now: Nanos, index: usize) {
+    fn destage(&mut self, now: Nanos, sector: u64) {
         let Some(cache) = &mut self.write_cache else { return };
-        let extent = cache.take(&self.arm.geometry, index);
-        let (sector, sectors) = (extent.sector, extent.sectors);
-        let until = self.write(now, now.max(extent.ready), &extent.place, sector, sectors);
+        let Chunk { sectors, place, ready } = cache.take(&self.arm.geometry, sector, now);
+        let until = self.write(now, now.max(ready), &place, sector, sectors);
         self.busy = Some((until, Job::Destage { sector, sectors }));
     }
 
@@ -355,7 +354,7 @@ impl Hdd {
     /// Sectors have left the cache: others get their room, or the flush is done.
     fn destaged(&mut self, now: Nanos, sectors: u64) {
         let Some(cache) = &mut self.write_cache else { return };
-        cache.written(sectors);
+        cache.free(sectors);
         while let Some(&request) = self.throttled.front() {
             let room = |cache: &WriteCache| cache.has_room(u64::from(request.sectors));
             if !self.write_cache.as_ref().is_some_and(room) {
@@ -364,7 +363,7 @@ impl Hdd {
             self.throttled.pop_front();
             self.accept(now, &request);
         }
-        if self.write_cache.as_ref().is_some_and(|cache| cache.used > 0) {
+        if self.write_cache.as_ref().is_some_and(|cache| cache.used() > 0) {
             return;
         }
         if let Some(tag) = self.flush.take() {
