@@ -11,6 +11,14 @@
 //! A model counts whole nanoseconds and knows no data. Equal requests at equal times give equal
 //! answers.
 
+pub(crate) mod agenda;
+pub mod catalogue;
+pub(crate) mod extents;
+pub mod flash;
+pub mod geometry;
+pub mod hdd;
+pub mod seek;
+
 /// A moment or a span: nanoseconds.
 pub type Nanos = u64;
 
