@@ -4,6 +4,7 @@
 //! or be explained by it. All other cells are predictions. A table says which constants it uses,
 //! and on which cells they were fitted: a model with a constant for each cell would be none.
 
+pub mod r2;
 pub mod r4;
 
 use std::fmt::Write;

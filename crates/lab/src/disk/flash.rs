@@ -5,9 +5,13 @@ use serde::Deserialize;
 pub struct FlashEntry {}
 /// x
 #[derive(Debug)]
-pub struct Spec { /// x
-    pub sectors: u64 }
+pub struct Spec {
+    /// x
+    pub sectors: u64,
+}
 impl FlashEntry {
     /// x
-    pub fn spec(&self) -> Spec { Spec { sectors: 1 } }
+    pub fn spec(&self) -> Spec {
+        Spec { sectors: 1 }
+    }
 }
