@@ -2,8 +2,8 @@
 //! to disks.
 //!
 //! ```text
-//!   host ── window ──▶ links ──▶ CPU ──▶ bus ──▶ disks      writes: frames, then strips
-//!   host ◀─ window ─── links ◀── CPU ◀────────── disks      reads: strips, then frames
+//!   host ── window ──▶ links ──▶ CPU ──▶ bus ──▶ disks      writes: frames, then chunks
+//!   host ◀─ window ─── links ◀── CPU ◀────────── disks      reads: chunks, then frames
 //! ```
 //!
 //! Every station serves first come, first served, so the moment at which it ends a piece follows
@@ -17,8 +17,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Bytes of a strip: what goes to one disk at a time.
-pub const STRIP_KIB: u64 = 64;
+/// Bytes of a chunk: what goes to one disk at a time.
+pub const CHUNK_KIB: u64 = 64;
 /// Bytes of a frame besides its payload: Ethernet 14, AoE and ATA 22, check sequence 4, preamble
 /// 8, gap 12.
 const FRAME_OVERHEAD: u64 = 60;
@@ -56,11 +56,11 @@ pub struct StreamDisk {
     pub kib_s: f64,
     /// Time of a revolution, in nanoseconds.
     pub revolution_ns: f64,
-    /// The probability that a strip of a write misses a revolution.
+    /// The probability that a chunk of a write misses a revolution.
     pub lost_revolution: f64,
 }
 
-/// How an array spreads its strips.
+/// How an array spreads its chunks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Spread {
     /// In turn: RAID 0, and one disk.
@@ -74,7 +74,7 @@ pub enum Spread {
 /// A sequential stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stream {
-    /// How the array spreads strips.
+    /// How the array spreads chunks.
     pub spread: Spread,
     /// Its disks; an even number for mirrors, at least three with parity.
     pub disks: usize,
@@ -196,14 +196,14 @@ pub fn run(personality: &Personality, stream: Stream, mebibytes: u64, seed: u64)
         random: seed,
         end: 0.0,
     };
-    let strips = mebibytes * 1024 / STRIP_KIB;
-    for strip in 0..strips {
+    let chunks = mebibytes * 1024 / CHUNK_KIB;
+    for chunk in 0..chunks {
         match stream.writes {
-            true => run.write(strip),
-            false => run.read(strip),
+            true => run.write(chunk),
+            false => run.read(chunk),
         }
     }
-    let kib_s = (strips * STRIP_KIB) as f64 / run.end * SECOND;
+    let kib_s = (chunks * CHUNK_KIB) as f64 / run.end * SECOND;
     Reached { kib_s, bound_by: run.bound_by() }
 }
 
@@ -213,7 +213,7 @@ impl Run<'_> {
     }
 
     fn frames(&self) -> u64 {
-        STRIP_KIB / self.frame_kib()
+        CHUNK_KIB / self.frame_kib()
     }
 
     /// A frame goes over the next link.
@@ -224,17 +224,17 @@ impl Run<'_> {
         self.links[link].serve(at, bytes as f64 / LINK_BYTES as f64 * SECOND)
     }
 
-    /// The disks of a strip, and its row. With parity the parity's disk comes second, once a row.
-    fn place(&self, strip: u64) -> (usize, Option<usize>, u64) {
+    /// The disks of a chunk, and its row. With parity the parity's disk comes second, once a row.
+    fn place(&self, chunk: u64) -> (usize, Option<usize>, u64) {
         let disks = self.stream.disks as u64;
         match self.stream.spread {
-            Spread::Striped => ((strip % disks) as usize, None, strip / disks),
+            Spread::Striped => ((chunk % disks) as usize, None, chunk / disks),
             Spread::Mirrored => {
-                let pair = 2 * (strip % (disks / 2));
-                (pair as usize, Some(pair as usize + 1), strip / (disks / 2))
+                let pair = 2 * (chunk % (disks / 2));
+                (pair as usize, Some(pair as usize + 1), chunk / (disks / 2))
             }
             Spread::Parity => {
-                let (row, index) = (strip / (disks - 1), strip % (disks - 1));
+                let (row, index) = (chunk / (disks - 1), chunk % (disks - 1));
                 let parity = disks - 1 - row % disks;
                 let last = index == disks - 2;
                 let disk = (parity + 1 + index) % disks;
@@ -243,8 +243,8 @@ impl Run<'_> {
         }
     }
 
-    fn write(&mut self, strip: u64) {
-        let (disk, second, _) = self.place(strip);
+    fn write(&mut self, chunk: u64) {
+        let (disk, second, _) = self.place(chunk);
         let copies = match self.stream.spread {
             Spread::Striped => 1.0,
             Spread::Mirrored => 2.0,
@@ -264,31 +264,31 @@ impl Run<'_> {
         }
         // Both copies of a mirror lose the same revolutions.
         let lost = self.lost();
-        let mut end = self.write_strip(disk, arrived, lost);
+        let mut end = self.write_chunk(disk, arrived, lost);
         if let Some(second) = second {
             let lost = match self.stream.spread {
                 Spread::Mirrored => lost,
                 _ => self.lost(),
             };
-            end = end.max(self.write_strip(second, arrived, lost));
+            end = end.max(self.write_chunk(second, arrived, lost));
         }
-        self.window.answered(end, STRIP_KIB);
+        self.window.answered(end, CHUNK_KIB);
         self.end = self.end.max(end);
     }
 
-    fn write_strip(&mut self, disk: usize, at: f64, lost: f64) -> f64 {
-        let nanos = STRIP_KIB as f64 / self.personality.disk.kib_s * SECOND;
+    fn write_chunk(&mut self, disk: usize, at: f64, lost: f64) -> f64 {
+        let nanos = CHUNK_KIB as f64 / self.personality.disk.kib_s * SECOND;
         self.disks[disk].serve(at, nanos + lost)
     }
 
-    fn read(&mut self, strip: u64) {
-        let sent = self.window.take(STRIP_KIB);
-        let (disk, _, row) = self.place(strip);
+    fn read(&mut self, chunk: u64) {
+        let sent = self.window.take(CHUNK_KIB);
+        let (disk, _, row) = self.place(chunk);
         // A mirror is read from its first disk. The head passes over parity that it skips.
         let skipped = self.rows[disk].map_or(0, |last| row - last - 1);
         self.rows[disk] = Some(row);
-        let strips = (1 + skipped) as f64;
-        let nanos = strips * STRIP_KIB as f64 / self.personality.disk.kib_s * SECOND;
+        let chunks = (1 + skipped) as f64;
+        let nanos = chunks * CHUNK_KIB as f64 / self.personality.disk.kib_s * SECOND;
         let read = self.disks[disk].serve(sent, nanos);
         let mirror = match self.stream.spread {
             Spread::Mirrored => self.personality.mirror_read_ns,
@@ -303,7 +303,7 @@ impl Run<'_> {
         }
     }
 
-    /// The time that a strip loses, at random.
+    /// The time that a chunk loses, at random.
     fn lost(&mut self) -> f64 {
         let disk = &self.personality.disk;
         let uniform = (crate::random::next(&mut self.random) >> 11) as f64 / (1u64 << 53) as f64;

@@ -1,3 +1,5 @@
+//! Modelled disks as `io::Disk`: bytes, time, cores, failure.
+
 use std::time::Duration;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! The engine on modelled disks.
+
 use std::time::Duration;
 
 use layout::{Layout, Raid5Layout};

@@ -165,7 +165,7 @@ fn constants() -> Vec<Constant> {
     let micros = |nanos: f64| format!("{:.2} µs", nanos / 1000.0);
     vec![
         constant(
-            "share of written strips that lose a revolution",
+            "share of written chunks that lose a revolution",
             format!("{LOST_REVOLUTION}"),
             "JBOD write",
         ),
