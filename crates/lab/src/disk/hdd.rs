@@ -34,8 +34,8 @@ pub use queue::QueueSpec;
 use queue::{Queue, Waiting};
 use read_cache::ReadCache;
 pub use read_cache::ReadCacheSpec;
-use write_cache::{Chunk, WriteCache};
 pub use write_cache::WriteCacheSpec;
+use write_cache::{Chunk, WriteCache};
 
 /// The order in which requests or dirty extents are served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -101,8 +101,7 @@ impl ReadCache {
         let ahead = self.ahead.as_ref()?;
         let run = &self.runs[ahead.run];
         let most = ahead.limit - ahead.from;
-        let moving =
-            geometry.passed(ahead.from, now.saturating_sub(ahead.since), most) < most;
+        let moving = geometry.passed(ahead.from, now.saturating_sub(ahead.since), most) < most;
         let passes = run.from <= sector && sector < ahead.limit && end > ahead.from;
         (moving && passes).then(|| ahead.since + geometry.pass(ahead.from, end - ahead.from))
     }
