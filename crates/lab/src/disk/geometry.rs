@@ -232,7 +232,7 @@ impl Geometry {
         let zone = &self.zones[spot.zone].zone;
         spot.index = 0;
         spot.track += 1;
-        if spot.track % u64::from(self.heads) != 0 {
+        if !spot.track.is_multiple_of(u64::from(self.heads)) {
             return zone.track_skew;
         }
         if spot.track == u64::from(zone.cylinders) * u64::from(self.heads)

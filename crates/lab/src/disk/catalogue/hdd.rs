@@ -8,6 +8,12 @@ use super::super::seek::{Fit, SeekCurve};
 use super::super::{Nanos, SECTOR};
 use super::Sourced;
 
+/// First cylinder, last cylinder, sectors of a track, track skew and cylinder skew in sectors.
+type ZoneRow = (u32, u32, u32, f64, f64);
+
+/// `a`, `b`, the last distance of the root, `c`, `e`; see [`Fit`].
+type FitRow = (f64, f64, u32, f64, f64);
+
 /// A catalogued hard disk. Fields as in the files; which of them are optional depends on how much
 /// is known: `zones` or a pair of rates, a seek curve as points, as a fit or as three numbers.
 #[derive(Clone, Deserialize, Debug)]
@@ -18,16 +24,14 @@ pub struct HddEntry {
     sectors: Sourced<u64>,
     heads: Sourced<u32>,
     rpm: Sourced<u32>,
-    /// First cylinder, last cylinder, sectors of a track, track skew and cylinder skew in sectors.
-    zones: Option<Sourced<Vec<(u32, u32, u32, f64, f64)>>>,
+    zones: Option<Sourced<Vec<ZoneRow>>>,
     outer_mb_s: Option<Sourced<f64>>,
     inner_mb_s: Option<Sourced<f64>>,
     track_skew_ms: Option<Sourced<f64>>,
     cylinder_skew_ms: Option<Sourced<f64>>,
     /// Distance in cylinders, time in µs.
     seek_points_us: Option<Sourced<Vec<(u32, u64)>>>,
-    /// `a`, `b`, the last distance of the root, `c`, `e`; see [`Fit`].
-    seek_fit_ms: Option<Sourced<(f64, f64, u32, f64, f64)>>,
+    seek_fit_ms: Option<Sourced<FitRow>>,
     seek_one_ms: Option<Sourced<f64>>,
     seek_average_ms: Option<Sourced<f64>>,
     seek_full_ms: Option<Sourced<f64>>,
