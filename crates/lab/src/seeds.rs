@@ -9,6 +9,26 @@ pub mod r4;
 
 use std::fmt::Write;
 
+use crate::world::Stall;
+
+/// The systems.
+pub const NAMES: [&str; 2] = ["R2", "R4"];
+
+/// The table of one of [`NAMES`]. Takes seconds.
+///
+/// # Errors
+/// An experiment stalls: an error of its model.
+///
+/// # Panics
+/// For any other name.
+pub fn table(name: &str) -> Result<Table, Stall> {
+    match name {
+        "R2" => r2::table(),
+        "R4" => Ok(r4::table()),
+        other => panic!("no system {other}"),
+    }
+}
+
 /// A figure of a table.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Cell {
