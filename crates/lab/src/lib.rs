@@ -9,5 +9,15 @@
 //! ```
 #![forbid(unsafe_code)]
 
+pub mod appliance;
+pub mod controller;
+pub mod demerit;
 pub mod disk;
+pub mod load;
+pub mod member;
+mod random;
 pub mod reliability;
+pub mod rig;
+pub mod seeds;
+pub mod station;
+pub mod world;

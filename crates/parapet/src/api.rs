@@ -23,6 +23,7 @@ mod job;
 mod jobs;
 mod journal;
 mod kept;
+mod lab;
 mod listed;
 mod notified;
 mod order;
@@ -45,6 +46,7 @@ pub(crate) use job::{Finding, Job, JobKind, LastRebuild, Scrub, ScrubRecord, per
 pub(crate) use jobs::{ArrayJob, Jobs};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
+pub(crate) use lab::{DiskParameter, Disks, ModelledDisk, SeedTable, Seeds};
 pub(crate) use notified::{ChannelState, Notified, NotifyTest};
 pub(crate) use order::{DiskHealth, HealthLevel, Order, SmartAttribute, Speed};
 pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};

@@ -31,6 +31,7 @@ mod health;
 mod import;
 mod iostat;
 mod jobs;
+mod lab;
 mod list;
 mod man;
 mod member;
@@ -94,6 +95,7 @@ pub(crate) enum Verb {
     Mask(export::Mask),
     Reservations(export::Reservations),
     Aoe(aoe::Args),
+    Lab(lab::Args),
     Start(start::Args),
     Stop(stop::Args),
     Destroy(destroy::Args),
@@ -151,6 +153,7 @@ impl Verb {
             Verb::Mask(args) => export::mask(&args, terminal),
             Verb::Reservations(args) => export::reservations(&args, terminal),
             Verb::Aoe(args) => aoe::run(&args, terminal),
+            Verb::Lab(args) => lab::run(&args, terminal),
             Verb::Start(args) => start::run(&args, terminal),
             Verb::Stop(args) => stop::run(&args, terminal),
             Verb::Destroy(args) => destroy::run(args, terminal),

@@ -4,9 +4,9 @@ use schemars::schema_for;
 use serde_json::{Value, json};
 
 use crate::api::{
-    Array, Assembled, Changed, Configuration, Demonstration, Discovery, DiskList, ErrorView,
+    Array, Assembled, Changed, Configuration, Demonstration, Discovery, DiskList, Disks, ErrorView,
     Examined, Health, History, Iostat, Jobs, KeptList, List, Notified, NotifyTest, Order, PageView,
-    Plan, Recovered, Report, Serving, SmartView, Text, Waited, When,
+    Plan, Recovered, Report, Seeds, Serving, SmartView, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -49,6 +49,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(Demonstration::SCHEMA, schema_for!(Demonstration));
     put(Discovery::SCHEMA, schema_for!(Discovery));
     put(DiskList::SCHEMA, schema_for!(DiskList));
+    put(Disks::SCHEMA, schema_for!(Disks));
     put(Examined::SCHEMA, schema_for!(Examined));
     put(Health::SCHEMA, schema_for!(Health));
     put(History::SCHEMA, schema_for!(History));
@@ -61,6 +62,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(PageView::SCHEMA, schema_for!(PageView));
     put(Plan::SCHEMA, schema_for!(Plan));
     put(Recovered::SCHEMA, schema_for!(Recovered));
+    put(Seeds::SCHEMA, schema_for!(Seeds));
     put(Serving::SCHEMA, schema_for!(Serving));
     put(SmartView::SCHEMA, schema_for!(SmartView));
     put(Text::SCHEMA, schema_for!(Text));

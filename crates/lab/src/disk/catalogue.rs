@@ -1,0 +1,181 @@
+//! Disks that the lab knows, each parameter with its source.
+//!
+//! Two files of data: `catalogue.toml` has disks as data sheets describe them, `extracted.toml`
+//! those whose parameters were measured from outside. A parameter is a pair `[value, source]`; the
+//! source is a key of the file's table `sources`. Units are in the names: `seek_average_ms`.
+
+mod hdd;
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+pub use hdd::HddEntry;
+
+use super::flash;
+
+/// A value and the key of its source.
+#[derive(Clone, PartialEq, Deserialize, Debug)]
+pub struct Sourced<T>(pub T, pub String);
+
+/// A catalogued disk.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// A hard disk.
+    Hdd(Box<HddEntry>),
+    /// A flash disk.
+    Flash(Box<flash::FlashEntry>),
+}
+
+/// A parameter for people.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Parameter {
+    /// Its name, with the unit.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// Where it comes from.
+    pub source: String,
+}
+
+/// The catalogue.
+#[derive(Debug)]
+pub struct Catalogue {
+    entries: BTreeMap<String, (Entry, Vec<Parameter>)>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    sources: BTreeMap<String, String>,
+    #[serde(default)]
+    hdd: BTreeMap<String, HddEntry>,
+    #[serde(default)]
+    flash: BTreeMap<String, flash::FlashEntry>,
+}
+
+const FILES: [&str; 2] =
+    [include_str!("../../data/catalogue.toml"), include_str!("../../data/extracted.toml")];
+
+impl Catalogue {
+    /// The catalogue of this program.
+    ///
+    /// # Panics
+    /// Never: a test reads the embedded files.
+    pub fn get() -> &'static Catalogue {
+        static CATALOGUE: OnceLock<Catalogue> = OnceLock::new();
+        CATALOGUE.get_or_init(|| Catalogue::read(&FILES).expect("the embedded catalogue is valid"))
+    }
+
+    /// Reads catalogue files.
+    ///
+    /// # Errors
+    /// If a file is no catalogue, names a source that it does not have, or repeats a disk.
+    pub fn read(files: &[&str]) -> Result<Catalogue, String> {
+        let mut entries = BTreeMap::new();
+        for text in files {
+            let file: File = toml::from_str(text).map_err(|e| format!("catalogue: {e}"))?;
+            let tables: toml::Table = toml::from_str(text).map_err(|e| e.to_string())?;
+            let hdd = file.hdd.into_iter().map(|(id, hdd)| (id, Entry::Hdd(Box::new(hdd))));
+            let flash = file.flash.into_iter().map(|(id, disk)| (id, Entry::Flash(Box::new(disk))));
+            for (id, entry) in hdd.chain(flash) {
+                let kind = if matches!(entry, Entry::Hdd(_)) { "hdd" } else { "flash" };
+                let table = tables[kind][&id].as_table();
+                let parameters = parameters(table.into_iter().flatten(), &file.sources)
+                    .map_err(|cause| format!("catalogue: {id}: {cause}"))?;
+                if entries.insert(id.clone(), (entry, parameters)).is_some() {
+                    return Err(format!("catalogue: {id}: listed twice"));
+                }
+            }
+        }
+        Ok(Catalogue { entries })
+    }
+
+    /// The names of all disks, in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.entries.keys().map(String::as_str)
+    }
+
+    /// A disk by its name.
+    pub fn entry(&self, name: &str) -> Option<&Entry> {
+        Some(&self.entries.get(name)?.0)
+    }
+
+    /// The parameters of a disk, with their sources.
+    pub fn parameters(&self, name: &str) -> Option<&[Parameter]> {
+        Some(&self.entries.get(name)?.1)
+    }
+
+    /// A hard disk by its name.
+    pub fn hdd(&self, name: &str) -> Option<&HddEntry> {
+        match self.entry(name)? {
+            Entry::Hdd(hdd) => Some(hdd),
+            Entry::Flash(_) => None,
+        }
+    }
+
+    /// A flash disk by its name.
+    pub fn flash(&self, name: &str) -> Option<&flash::FlashEntry> {
+        match self.entry(name)? {
+            Entry::Flash(disk) => Some(disk),
+            Entry::Hdd(_) => None,
+        }
+    }
+}
+
+/// The pairs of a table for people. Lists are summed up by their lengths.
+fn parameters<'a>(
+    table: impl Iterator<Item = (&'a String, &'a toml::Value)>,
+    sources: &BTreeMap<String, String>,
+) -> Result<Vec<Parameter>, String> {
+    let mut found = Vec::new();
+    for (name, value) in table {
+        if name == "name" {
+            continue;
+        }
+        let pair = value.as_array().map(Vec::as_slice);
+        let Some([value, toml::Value::String(key)]) = pair else {
+            return Err(format!("{name}: not a pair of value and source"));
+        };
+        let source = sources.get(key).ok_or_else(|| format!("{name}: no source {key:?}"))?;
+        let value = match value {
+            toml::Value::Array(list) => format!("{} entries", list.len()),
+            toml::Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        found.push(Parameter { name: name.clone(), value, source: source.clone() });
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_disk_can_be_built_and_every_parameter_has_a_source() {
+        let catalogue = Catalogue::read(&FILES).unwrap_or_else(|cause| panic!("{cause}"));
+        assert!(catalogue.names().count() >= 15, "{:?}", catalogue.names().collect::<Vec<_>>());
+        for name in catalogue.names() {
+            match catalogue.entry(name) {
+                Some(Entry::Hdd(hdd)) => {
+                    let spec = hdd.spec();
+                    assert_eq!(spec.geometry.sectors(), hdd.sectors(), "{name}");
+                }
+                Some(Entry::Flash(disk)) => assert!(disk.spec().sectors > 0, "{name}"),
+                None => unreachable!("listed"),
+            }
+            let parameters = catalogue.parameters(name).unwrap_or_default();
+            assert!(parameters.len() > 5, "{name}");
+            assert!(parameters.iter().all(|p| p.source.len() > 8), "{name}: {parameters:?}");
+        }
+    }
+
+    #[test]
+    fn a_parameter_without_a_source_is_refused() {
+        let text = FILES[0].replacen("rpm = [15000, ", "rpm = [15000, \"nowhere\"] # ", 1);
+        assert_ne!(text, FILES[0]);
+        let cause = Catalogue::read(&[&text]).err().unwrap_or_default();
+        assert!(cause.contains("no source \"nowhere\""), "{cause}");
+    }
+}

@@ -1,0 +1,98 @@
+//! `parapet lab`: the engine on modelled disks.
+
+use ::lab::disk::Model;
+use ::lab::disk::catalogue::{Catalogue, Entry};
+use ::lab::disk::flash::Flash;
+use ::lab::seeds;
+use clap::Subcommand;
+
+use crate::api::{DiskParameter, Disks, ModelledDisk, SeedTable, Seeds};
+use crate::failure::{Exit, Failure, Id, Result};
+use crate::terminal::Terminal;
+
+/// Run the engine on modelled disks: layouts and hardware that are not there
+///
+/// Everything that the lab prints is simulated.
+#[derive(clap::Args)]
+#[command(subcommand_required = true, arg_required_else_help = true)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: LabVerb,
+}
+
+#[derive(Subcommand)]
+enum LabVerb {
+    /// List the modelled disks, or the parameters of one with their sources
+    Disks(DisksArgs),
+    /// Reproduce published measurements of five systems
+    Seeds(SeedsArgs),
+}
+
+#[derive(clap::Args)]
+struct DisksArgs {
+    /// Disk of the catalogue [default: all, without their parameters]
+    #[arg(value_name = "DISK")]
+    disk: Option<String>,
+}
+
+#[derive(clap::Args)]
+struct SeedsArgs {
+    /// System [default: all]
+    #[arg(value_name = "SYSTEM", ignore_case = true, value_parser = seeds::NAMES)]
+    systems: Vec<String>,
+}
+
+pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    match &args.verb {
+        LabVerb::Disks(args) => terminal.report(&disks(args.disk.as_deref())?),
+        LabVerb::Seeds(args) => terminal.report(&reproduced(&args.systems)?),
+    }
+    Ok(Exit::Done)
+}
+
+fn disks(chosen: Option<&str>) -> Result<Disks> {
+    let catalogue = Catalogue::get();
+    let disks = match chosen {
+        None => catalogue.names().filter_map(|name| modelled(name, false)).collect(),
+        Some(name) => vec![modelled(name, true).ok_or_else(|| {
+            let message = format!("{name}: no modelled disk has this name");
+            Failure::new(Id::Usage, message, "list them: parapet lab disks")
+        })?],
+    };
+    Ok(Disks { disks })
+}
+
+fn modelled(name: &str, detailed: bool) -> Option<ModelledDisk> {
+    let catalogue = Catalogue::get();
+    let (kind, description, sectors) = match catalogue.entry(name)? {
+        Entry::Hdd(hdd) => ("hdd", hdd.name.clone(), hdd.sectors()),
+        Entry::Flash(flash) => {
+            ("flash", flash.name.clone(), Flash::new(flash.fresh_spec()).sectors())
+        }
+    };
+    let parameters = catalogue.parameters(name).filter(|_| detailed).unwrap_or_default();
+    let parameter = |it: &::lab::disk::catalogue::Parameter| DiskParameter {
+        name: it.name.clone(),
+        value: it.value.clone(),
+        source: it.source.clone(),
+    };
+    Some(ModelledDisk {
+        name: name.into(),
+        description,
+        kind: kind.into(),
+        bytes: sectors * ::lab::disk::SECTOR,
+        parameters: parameters.iter().map(parameter).collect(),
+    })
+}
+
+fn reproduced(systems: &[String]) -> Result<Seeds> {
+    let wanted = |name: &str| systems.is_empty() || systems.iter().any(|it| it == name);
+    let mut tables = Vec::new();
+    for name in seeds::NAMES.into_iter().filter(|name| wanted(name)) {
+        let table = seeds::table(name).map_err(|stall| {
+            Failure::new(Id::Internal, format!("{name}: {stall}"), "report this as a bug")
+        })?;
+        tables.push(SeedTable::from(table));
+    }
+    Ok(Seeds { tables })
+}
