@@ -12,5 +12,7 @@
 pub mod controller;
 pub mod demerit;
 pub mod disk;
+pub mod member;
 pub mod reliability;
 pub mod station;
+pub mod world;
