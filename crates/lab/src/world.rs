@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use io::{Clock, Completion, Cost, TaskSet, Time, Timers};
 
+use crate::disk::catalogue::Built;
 use crate::disk::{Answer, Model, Nanos};
 use crate::member::Member;
 
@@ -139,6 +140,11 @@ impl World {
             members: RefCell::default(),
             answers: RefCell::default(),
         })
+    }
+
+    /// Adds a disk of the catalogue.
+    pub fn add_built(&self, name: &str, built: Built) -> Rc<Member> {
+        self.add(name, built.model, (built.rotational, built.volatile))
     }
 
     /// Adds a disk. `properties`: it is rotational; its cache is volatile.

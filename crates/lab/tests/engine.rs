@@ -7,7 +7,6 @@ use std::rc::Rc;
 use array::{Array, Host};
 use io::{Clock, Disk, Op, Pool};
 use lab::disk::catalogue::Catalogue;
-use lab::disk::hdd::Hdd;
 use lab::member::Member;
 use lab::world::{Costs, Stall, World};
 use layout::{Layout, Level};
@@ -29,9 +28,9 @@ impl Stand {
     fn new(level: Level, checksums: bool, costs: Costs) -> Stand {
         let count = 4;
         let world = World::new(costs);
-        let hdd = Catalogue::get().hdd("hd501lj").expect("a catalogued disk");
+        let entry = Catalogue::get().entry("hd501lj").expect("a catalogued disk");
         let members: Vec<Rc<Member>> = (0..count)
-            .map(|number| world.add(&format!("d{number}"), Hdd::new(hdd.spec()), (true, true)))
+            .map(|number| world.add_built(&format!("d{number}"), entry.build()))
             .collect();
         let candidate = |m: &Rc<Member>| Candidate::new(Rc::clone(m) as Rc<dyn Disk>, &m.name);
         let candidates: Vec<Candidate> = members.iter().map(candidate).collect();
@@ -133,8 +132,8 @@ fn streams_get_the_data_disks_and_random_reads_all_of_them() {
         println!("{level:?}: a stream gets {streamed:.2} disks; {random:.0} random reads/s");
         assert!((streamed / disks - 1.0).abs() < 0.05, "{level:?}: {streamed:.2} disks");
         assert!((380.0..440.0).contains(&random), "{level:?}: {random:.0}");
-        // No disk is slow here: repeated reads would be a hedge that fires without reason.
-        assert!((4000..4020).contains(&reads), "{level:?}: {reads} reads at the members");
+        // No disk is slow here: hedges, which read a row again, are rare.
+        assert!((4000..4100).contains(&reads), "{level:?}: {reads} reads at the members");
     }
 }
 
@@ -186,10 +185,12 @@ fn the_same_experiment_gives_the_same_nanosecond() {
 }
 
 #[test]
-fn a_member_keeps_the_contract_of_disks() {
-    let world = World::new(Costs::default());
-    let hdd = Catalogue::get().hdd("hd501lj").expect("a catalogued disk");
-    let disk: Rc<dyn Disk> = world.add("d", Hdd::new(hdd.spec()), (true, true));
-    let check = async move { io::contract::check(disk, &Pool::new(1 << 20)).await };
-    world.run(check).unwrap_or_else(|stall| panic!("{stall}"));
+fn members_keep_the_contract_of_disks() {
+    for name in ["hd501lj", "cheetah-15k5", "870evo-1t", "pm9a3-1t9"] {
+        let world = World::new(Costs::default());
+        let entry = Catalogue::get().entry(name).expect("a catalogued disk");
+        let disk: Rc<dyn Disk> = world.add_built(name, entry.build());
+        let check = async move { io::contract::check(disk, &Pool::new(1 << 20)).await };
+        world.run(check).unwrap_or_else(|stall| panic!("{name}: {stall}"));
+    }
 }
