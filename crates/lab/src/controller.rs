@@ -196,3 +196,79 @@ impl<M: Model> Model for Cached<M> {
         self.disk.sectors()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Takes a microsecond for each request, one after the other, and remembers them.
+    #[derive(Default)]
+    struct Recorder {
+        seen: Vec<u64>,
+        pending: VecDeque<(u64, Nanos)>,
+    }
+
+    impl Model for Recorder {
+        fn submit(&mut self, now: Nanos, request: Request) {
+            self.seen.push(request.sector);
+            let last = self.pending.back().map_or(now, |&(_, at)| at);
+            self.pending.push_back((request.tag, last + 1000));
+        }
+
+        fn next_event(&self) -> Option<Nanos> {
+            self.pending.front().map(|&(_, at)| at)
+        }
+
+        fn advance(&mut self, now: Nanos, answers: &mut Vec<Answer>) {
+            while let Some(&(tag, at)) = self.pending.front().filter(|&&(_, at)| at <= now) {
+                self.pending.pop_front();
+                answers.push(Answer { tag, at });
+            }
+        }
+
+        fn sectors(&self) -> u64 {
+            1 << 20
+        }
+    }
+
+    /// The sectors in the order of their destages: the first write leaves at once.
+    fn destaged(order: Destage, writes: &[u64]) -> Vec<u64> {
+        let spec = CacheSpec { sectors: 4096, order, depth: 1, most: 64, acknowledge: 100 };
+        let mut cached = Cached::new(Recorder::default(), spec);
+        for (tag, &sector) in writes.iter().enumerate() {
+            cached.submit(tag as u64, Request::write(tag as u64, sector, 8));
+        }
+        let mut answers = Vec::new();
+        cached.advance(1_000_000, &mut answers);
+        assert_eq!((answers.len(), cached.used()), (writes.len(), 0));
+        cached.disk.seen
+    }
+
+    #[test]
+    fn each_order_destages_in_its_own() {
+        let writes = [500, 900, 300, 700, 100, 900];
+        assert_eq!(destaged(Destage::Lru, &writes), [500, 300, 700, 100, 900]);
+        assert_eq!(destaged(Destage::Elevator, &writes), [500, 700, 900, 100, 300]);
+    }
+
+    #[test]
+    fn a_full_cache_makes_writes_wait_and_long_extents_leave_in_pieces() {
+        let spec = CacheSpec {
+            sectors: 128,
+            order: Destage::Elevator,
+            depth: 1,
+            most: 64,
+            acknowledge: 100,
+        };
+        let mut cached = Cached::new(Recorder::default(), spec);
+        for tag in 0..4 {
+            cached.submit(0, Request::write(tag, tag * 64, 64));
+        }
+        assert_eq!(cached.used(), 128);
+        let mut answers = Vec::new();
+        cached.advance(1_000_000, &mut answers);
+        let times: Vec<Nanos> = answers.iter().map(|answer| answer.at).collect();
+        assert_eq!(times, [100, 100, 1100, 2100], "a destage makes room for the next write");
+        assert_eq!(cached.disk.seen, [0, 64, 128, 192]);
+    }
+}

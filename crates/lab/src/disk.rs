@@ -101,3 +101,21 @@ pub trait Model {
     /// Size in sectors.
     fn sectors(&self) -> u64;
 }
+
+impl<M: Model + ?Sized> Model for Box<M> {
+    fn submit(&mut self, now: Nanos, request: Request) {
+        (**self).submit(now, request);
+    }
+
+    fn next_event(&self) -> Option<Nanos> {
+        (**self).next_event()
+    }
+
+    fn advance(&mut self, now: Nanos, answers: &mut Vec<Answer>) {
+        (**self).advance(now, answers);
+    }
+
+    fn sectors(&self) -> u64 {
+        (**self).sectors()
+    }
+}

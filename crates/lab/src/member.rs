@@ -20,11 +20,14 @@ use io::{
 };
 
 use self::contents::Contents;
+use crate::disk::catalogue::Built;
 use crate::disk::{Answer, Kind, Model, Request, SECTOR};
 use crate::world::{Agenda, Station, VirtualClock, World};
 
 /// The most sectors of one request; a longer operation is several.
 const MAX_SECTORS: u64 = 1 << 20;
+/// A disk's size is a multiple of this.
+const BLOCK: u64 = 4096;
 
 /// See the module.
 pub struct Member {
@@ -66,10 +69,15 @@ pub struct Counts {
 }
 
 impl Member {
-    /// Adds a disk of zeros to the world.
+    /// Adds a hard disk of zeros, whose cache a power cut empties, to the world.
     pub fn new(world: &World, model: Box<dyn Model>) -> Rc<Member> {
-        let bytes = model.sectors() * SECTOR;
-        let limits = Limits { rotational: true, ..Limits::plain(bytes) };
+        Member::built(world, Built { model, rotational: true, volatile: true })
+    }
+
+    /// Adds a disk of zeros to the world.
+    pub fn built(world: &World, Built { model, rotational, volatile }: Built) -> Rc<Member> {
+        let bytes = model.sectors() * SECTOR / BLOCK * BLOCK;
+        let limits = Limits { rotational, volatile, ..Limits::plain(bytes) };
         world.add(|agenda| Member {
             clock: world.clock(),
             agenda,
@@ -89,6 +97,11 @@ impl Member {
     /// From now on every operation fails.
     pub fn remove(&self) {
         self.gone.set(true);
+    }
+
+    /// Bytes that are kept: pages with a byte that is not zero.
+    pub fn kept_bytes(&self) -> u64 {
+        self.contents.borrow().kept_bytes()
     }
 
     /// What it has done so far.

@@ -271,3 +271,52 @@ fn answers_do_not_depend_on_how_often_the_model_is_asked() {
     assert_eq!(answers, run(true));
     assert!(answers.windows(2).all(|pair| pair[0].at <= pair[1].at));
 }
+
+/// Time of one request on an idle disk.
+fn once(disk: &mut Hdd, now: &mut u64, request: Request) -> u64 {
+    let (start, mut answers) = (*now, Vec::new());
+    disk.submit(start, request);
+    while answers.is_empty() {
+        disk.advance(disk.next_event().expect("a request is in flight"), &mut answers);
+    }
+    *now = answers[0].at + 100_000_000;
+    disk.advance(*now, &mut answers);
+    answers[0].at - start
+}
+
+#[test]
+fn a_write_takes_its_sectors_out_of_the_read_cache() {
+    let mut spec = spec("hd501lj");
+    // A run slides: this one keeps what the host has read.
+    spec.read_cache.sectors = 4096;
+    let (mut disk, mut now) = (Hdd::new(spec), 0);
+    let hit = 30_000 + 8 * 1707;
+    assert!(once(&mut disk, &mut now, Request::read(0, 5000, 8)) > 1_000_000);
+    for sector in [5000, 5016, 5500] {
+        assert_eq!(once(&mut disk, &mut now, Request::read(0, sector, 8)), hit, "{sector}");
+    }
+    let write = Request { durable: true, ..Request::write(0, 5016, 8) };
+    assert!(once(&mut disk, &mut now, write) > 100_000);
+    assert_eq!(once(&mut disk, &mut now, Request::read(0, 5008, 8)), hit);
+    assert!(once(&mut disk, &mut now, Request::read(0, 5016, 8)) > 100_000);
+}
+
+/// One request far away, among others that always are nearer.
+#[test]
+fn the_age_limit_ends_the_wait_of_a_request_that_others_pass() {
+    let waits = |limit| {
+        let mut spec = spec("hd501lj");
+        spec.queue.age_limit = limit;
+        let far = spec.geometry.sectors() - 8;
+        let mut rng = Rng::stream(6, "age", 0);
+        let next = |tag| match tag {
+            8 => Request::read(tag, far, 8),
+            _ => Request::read(tag, rng.below(100_000) * 8, 8),
+        };
+        let outcome = closed::run(&mut Hdd::new(spec), 16, 1, 2000, next);
+        outcome.quantile(1.0)
+    };
+    assert!((500_000_000..550_000_000).contains(&waits(Some(500_000_000))));
+    // Without it, 2000 others are answered and the far one is not.
+    assert!(waits(None) < 400_000_000);
+}

@@ -10,9 +10,11 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
-pub use hdd::HddEntry;
+pub use self::hdd::HddEntry;
 
-use super::flash;
+use super::Model;
+use super::flash::{self, Flash};
+use super::hdd::Hdd;
 
 /// A value and the key of its source.
 #[derive(Clone, PartialEq, Deserialize, Debug)]
@@ -25,6 +27,34 @@ pub enum Entry {
     Hdd(Box<HddEntry>),
     /// A flash disk.
     Flash(Box<flash::FlashEntry>),
+}
+
+/// A model of a catalogued disk, and what its host can ask it.
+pub struct Built {
+    /// The model.
+    pub model: Box<dyn Model>,
+    /// Distance costs time.
+    pub rotational: bool,
+    /// A power cut empties its write cache.
+    pub volatile: bool,
+}
+
+impl Entry {
+    /// A new disk of this kind.
+    pub fn build(&self) -> Built {
+        match self {
+            Entry::Hdd(hdd) => {
+                let spec = hdd.spec();
+                let volatile = spec.write_cache.is_some();
+                Built { model: Box::new(Hdd::new(spec)), rotational: true, volatile }
+            }
+            Entry::Flash(disk) => {
+                let spec = disk.spec();
+                let volatile = !spec.protected;
+                Built { model: Box::new(Flash::new(spec)), rotational: false, volatile }
+            }
+        }
+    }
 }
 
 /// A parameter for people.
@@ -157,14 +187,9 @@ mod tests {
         let catalogue = Catalogue::read(&FILES).unwrap_or_else(|cause| panic!("{cause}"));
         assert!(catalogue.names().count() >= 15, "{:?}", catalogue.names().collect::<Vec<_>>());
         for name in catalogue.names() {
-            match catalogue.entry(name) {
-                Some(Entry::Hdd(hdd)) => {
-                    let spec = hdd.spec();
-                    assert_eq!(spec.geometry.sectors(), hdd.sectors(), "{name}");
-                }
-                Some(Entry::Flash(disk)) => assert!(disk.spec().sectors > 0, "{name}"),
-                None => unreachable!("listed"),
-            }
+            let built = catalogue.entry(name).expect("listed").build();
+            assert!(built.model.sectors() > 1_000_000, "{name}");
+            assert_eq!(built.rotational, catalogue.hdd(name).is_some(), "{name}");
             let parameters = catalogue.parameters(name).unwrap_or_default();
             assert!(parameters.len() > 5, "{name}");
             assert!(parameters.iter().all(|p| p.source.len() > 8), "{name}: {parameters:?}");

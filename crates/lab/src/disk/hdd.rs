@@ -123,6 +123,8 @@ pub struct Hdd {
     /// Commands that came after the flush.
     held: VecDeque<Request>,
     busy: Option<(Nanos, Job)>,
+    /// The end of the last read of the heads, unless they have written since.
+    read_until: Option<u64>,
     /// The controller and the bus serve cache hits and accept writes one after the other.
     bus_free: Nanos,
     replies: Agenda<u64>,
@@ -150,6 +152,7 @@ impl Hdd {
             flush: None,
             held: VecDeque::new(),
             busy: None,
+            read_until: None,
             bus_free: 0,
             replies: Agenda::new(),
             answers: Vec::new(),
@@ -248,7 +251,10 @@ impl Hdd {
             Kind::Read => cache.reaches(geometry, request.sector, request.end(), now),
             _ => None,
         };
-        let queued = self.queue.choose(&self.queue_spec, &self.arm, now, ahead);
+        let window = self.read_until.map(|end| end..end + cache.reads_ahead() + 1);
+        let stream =
+            window.and_then(|window| self.queue.stream(&self.queue_spec, &self.arm, now, window));
+        let queued = stream.or_else(|| self.queue.choose(&self.queue_spec, &self.arm, now, ahead));
         let dirty = match &self.write_cache {
             Some(cache) if queued.is_none() || self.is_pressed(cache) => {
                 cache.choose(&self.arm, now)
@@ -303,6 +309,7 @@ impl Hdd {
         };
         self.replies.add(sent.max(until + self.bus_sector), request.tag);
         self.busy = Some((until, Job::Read { sector, end }));
+        self.read_until = Some(end);
         self.arm.put(end - 1);
     }
 
@@ -325,6 +332,7 @@ impl Hdd {
     ) -> Nanos {
         self.watch_idle(now);
         self.read_cache.stop(&self.arm.geometry, now);
+        self.read_until = None;
         let way = self.arm.way(place, true, start);
         let pass = self.arm.geometry.pass(sector, sectors);
         let mut until = self.watch_access(start, way, pass);

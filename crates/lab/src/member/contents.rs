@@ -84,9 +84,8 @@ impl Contents {
         }
     }
 
-    /// Pages that are kept.
-    #[cfg(test)]
-    pub(super) fn pages(&self) -> usize {
-        self.pages.len()
+    /// Bytes of the pages that are kept.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        (self.pages.len() * PAGE) as u64
     }
 }

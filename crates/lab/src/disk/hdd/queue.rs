@@ -1,5 +1,7 @@
 //! Requests that wait for the heads, and which of them is next.
 
+use std::ops::Range;
+
 use super::super::geometry::Place;
 use super::super::{Nanos, Request};
 use super::arm::Arm;
@@ -15,6 +17,9 @@ pub struct QueueSpec {
     /// Only so many of the oldest requests are considered. Consumer disks reorder few.
     pub considered: usize,
 }
+
+/// The heads wait at most this part of a revolution for the next read of a stream.
+const STREAM_WAIT: u64 = 2;
 
 /// A request that waits for the heads.
 #[derive(Clone, Copy, Debug)]
@@ -60,8 +65,7 @@ impl Queue {
             let way = arm.way(&waiting.place, write, start).time() + (start - now);
             ahead(&waiting.request).map_or(way, |at| way.min(at.saturating_sub(now)))
         };
-        let overdue = spec.age_limit.is_some_and(|limit| now - oldest.arrived > limit);
-        if overdue || spec.order == Order::Arrival || self.waiting.len() == 1 {
+        if self.is_overdue(spec, now) || spec.order == Order::Arrival || self.waiting.len() == 1 {
             return Some((0, cost(oldest)));
         }
         let considered = self.waiting.iter().take(spec.considered.max(1)).enumerate();
@@ -73,5 +77,34 @@ impl Queue {
             return Some((index, cost(next)));
         }
         considered.map(|(index, waiting)| (index, cost(waiting))).min_by_key(|&(_, cost)| cost)
+    }
+    /// The next read of a stream and its cost, if the heads reach it soon.
+    ///
+    /// A stream with gaps (a member of a RAID 5 passes over parity) would tear by cost alone: a
+    /// read of another track may come by first, and the one that was passed over costs a revolution
+    /// later. So the heads stay on a stream, and pass over its gaps.
+    pub(super) fn stream(
+        &self,
+        spec: &QueueSpec,
+        arm: &Arm,
+        now: Nanos,
+        window: Range<u64>,
+    ) -> Option<(usize, Nanos)> {
+        if self.is_overdue(spec, now) || spec.order != Order::Shortest {
+            return None;
+        }
+        let considered = self.waiting.iter().take(spec.considered.max(1)).enumerate();
+        let in_window = considered.filter(|(_, waiting)| {
+            waiting.request.kind == Kind::Read && window.contains(&waiting.request.sector)
+        });
+        let (index, next) = in_window.min_by_key(|(_, waiting)| waiting.request.sector)?;
+        let start = now.max(next.ready);
+        let cost = arm.way(&next.place, false, start).time() + (start - now);
+        (cost <= arm.geometry.revolution() / STREAM_WAIT).then_some((index, cost))
+    }
+
+    fn is_overdue(&self, spec: &QueueSpec, now: Nanos) -> bool {
+        let waited = self.waiting.first().map_or(0, |oldest| now - oldest.arrived);
+        spec.age_limit.is_some_and(|limit| waited > limit)
     }
 }

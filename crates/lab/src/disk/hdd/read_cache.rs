@@ -53,6 +53,11 @@ impl ReadCache {
         ReadCache { spec, runs: Vec::with_capacity(spec.runs), uses: 0, ahead: None }
     }
 
+    /// How far the head reads on.
+    pub(super) fn reads_ahead(&self) -> u64 {
+        self.spec.ahead
+    }
+
     /// Brings the run of the read-ahead up to `now`.
     pub(super) fn catch_up(&mut self, geometry: &Geometry, now: Nanos) {
         let Some(ahead) = &self.ahead else { return };
