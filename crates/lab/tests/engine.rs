@@ -65,8 +65,10 @@ fn streams_get_the_data_disks_and_random_reads_all_of_them() {
         println!("{level:?}: a stream gets {streamed:.2} disks; {random:.0} random reads/s");
         assert!((streamed / disks - 1.0).abs() < 0.05, "{level:?}: {streamed:.2} disks");
         assert!((380.0..440.0).contains(&random), "{level:?}: {random:.0}");
-        // No disk is slow here: hedges, which read a row again, are rare. The warm-up reads too.
-        assert!((reads as f64) < asked * 9.0 / 8.0 * 1.05, "{level:?}: {reads} reads for {asked}");
+        // No disk is slow here: hedges, which read a row again, are rare. The warm-up reads too,
+        // and so do creation and assembly.
+        let most = asked * 9.0 / 8.0 + 100.0 * DISKS as f64;
+        assert!((reads as f64) < most, "{level:?}: {reads} reads for {asked}");
     }
 }
 
