@@ -11,7 +11,7 @@ const OBJECT: u8 = 0x06;
 const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
 
 /// Returns the first common name of the certificate's subject, if it has one.
-pub(super) fn common_name(certificate: &[u8]) -> Option<String> {
+pub(crate) fn common_name(certificate: &[u8]) -> Option<String> {
     let (_, certificate, _) = element(certificate)?;
     let (_, mut rest, _) = element(certificate)?;
     if rest.first() == Some(&VERSION) {

@@ -1,6 +1,6 @@
 //! Tests of the real program with real files and real NBD clients.
 //!
-//! Needs libnbd-bin, nbdkit, qemu-utils, fio, mdadm, openssl, prometheus and chromium
+//! Needs libnbd-bin, nbdkit, qemu-utils, fio, mdadm, curl, openssl, prometheus and chromium
 //! (`cargo xtask tools` installs them); a test whose tool is missing fails and names the package.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
@@ -36,6 +36,7 @@ mod mixed;
 mod nested;
 mod network_faults;
 mod notify;
+mod page_tls;
 mod panel;
 mod peers;
 mod policy;
