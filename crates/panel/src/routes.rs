@@ -27,7 +27,7 @@ use crate::html::Offer;
 use crate::password::PasswordFile;
 use crate::server::{Body, Panel, typed};
 use crate::session::{LIFETIME, Sessions};
-use crate::{forms, html, metrics, source};
+use crate::{disk, forms, html, metrics, source};
 
 /// Maximum bytes of a form.
 pub const MOST_FORM_BYTES: usize = 16 << 10;
@@ -120,7 +120,7 @@ impl Panel {
             }
             "/icon.svg" => return content("image/svg+xml", include_str!("../assets/icon.svg")),
             "/login" if self.access.login.is_some() => return page(forms::login(None)),
-            "/" | "/events" | "/act" | "/metrics" => {}
+            "/" | "/events" | "/act" | "/disk" | "/metrics" => {}
             _ => return text(StatusCode::NOT_FOUND, "no such page\n"),
         }
         let Some(visitor) = self.visitor(request.headers()) else {
@@ -133,6 +133,7 @@ impl Panel {
             "/" => self.overview(&visitor).await,
             "/events" => return self.events(visitor.end),
             "/metrics" => return self.metrics().await,
+            "/disk" => self.disk(request.uri(), &visitor).await,
             _ if self.access.actions => self.actions(request.uri(), &visitor).await,
             _ => return text(StatusCode::NOT_FOUND, "no such page\n"),
         };
@@ -171,10 +172,29 @@ impl Panel {
         page(html::page(&snapshot, Timestamp::now(), offer))
     }
 
+    async fn disk(&self, uri: &Uri, visitor: &Visitor) -> Response<Body> {
+        let query = Form::parse(uri.query().unwrap_or_default().as_bytes());
+        let snapshot = self.servers.read().await;
+        let found = disk::find(&snapshot.arrays, query.field("array"), query.field("member"));
+        let Some((array, member)) = found else {
+            return refused(StatusCode::NOT_FOUND, "No served array has this disk.");
+        };
+        let disks = source::disks(array, member).await;
+        let subject = disk::Subject { array, member, disks };
+        let token = self.access.actions.then(|| self.sessions().token(&visitor.cookie));
+        let outcome = self.outcome(&query);
+        page(disk::page(&subject, outcome.as_ref(), Timestamp::now(), token.as_deref()))
+    }
+
+    /// The outcome that a redirect has named.
+    fn outcome(&self, query: &Form) -> Option<Outcome> {
+        let number = query.field("outcome").parse().ok()?;
+        lock(&self.outcomes).get(number)
+    }
+
     async fn actions(&self, uri: &Uri, visitor: &Visitor) -> Response<Body> {
         let query = Form::parse(uri.query().unwrap_or_default().as_bytes());
-        let outcome = query.field("outcome").parse().ok();
-        let outcome = outcome.and_then(|number| lock(&self.outcomes).get(number));
+        let outcome = self.outcome(&query);
         let snapshot = self.servers.read().await;
         let token = self.sessions().token(&visitor.cookie);
         match snapshot.arrays.iter().find(|array| array.uuid == query.field("array")) {
@@ -264,7 +284,12 @@ impl Panel {
             }
         };
         let number = lock(&self.outcomes).keep(outcome);
-        redirect(&format!("act?array={}&outcome={number}", array.uuid))
+        let shows_disk = form.field("verb") == "locate";
+        let member = array.members().find(|member| member.uuid == form.field("member"));
+        match member.filter(|_| shows_disk) {
+            Some(member) => redirect(&format!("{}&outcome={number}", disk::address(array, member))),
+            None => redirect(&format!("act?array={}&outcome={number}", array.uuid)),
+        }
     }
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {

@@ -24,6 +24,7 @@ mod jobs;
 mod journal;
 mod kept;
 mod listed;
+mod member_disks;
 mod notified;
 mod order;
 mod prospect;
@@ -45,6 +46,9 @@ pub(crate) use job::{Finding, Job, JobKind, LastRebuild, Scrub, ScrubRecord, per
 pub(crate) use jobs::{ArrayJob, Jobs};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
+pub(crate) use member_disks::{
+    AttributeRecord, DayValue, DiskRecord, MemberDisks, SelfTestRecord, SmartDay,
+};
 pub(crate) use notified::{ChannelState, Notified, NotifyTest};
 pub(crate) use order::{DiskHealth, HealthLevel, Order, SmartAttribute, Speed};
 pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};

@@ -16,6 +16,7 @@ mod clients;
 mod completions;
 mod control;
 mod crash;
+mod disk_page;
 mod disks;
 mod former;
 mod golden;
