@@ -26,7 +26,7 @@ mod files;
 mod subject;
 
 pub(crate) use files::{Files, Renewing};
-pub(crate) use subject::common_name;
+pub(crate) use subject::subject;
 
 use files::{authorities, certificates};
 
@@ -114,7 +114,7 @@ impl Tls for Identity {
             let name = {
                 let connection = secured.connection.borrow();
                 let shown = connection.peer_certificates().and_then(|chain| chain.first());
-                shown.map(|certificate| subject::common_name(certificate).unwrap_or_default())
+                shown.map(|certificate| subject(certificate).unwrap_or_default())
             };
             let secured: Box<dyn Stream> = Box::new(Shared(secured));
             Ok((secured, name))

@@ -156,7 +156,7 @@ fn renewing(files: Files) -> Result<Tls> {
     let names_clients = files.authority.is_some();
     let renewing = Renewing::load(files)?;
     let config = Arc::new(move || renewing.current());
-    Ok(Tls { config, names_clients, subject: tls::common_name })
+    Ok(Tls { config, names_clients, subject: tls::subject })
 }
 
 /// Starts the page of a server with these control sockets; returns its address too.
