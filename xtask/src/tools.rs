@@ -57,6 +57,7 @@ const TOOLS: &[Tool] = &[
     tool(Tests, Program("mke2fs"), "e2fsprogs", "a file system that `recover` must find"),
     tool(Tests, Program("sfdisk"), "fdisk", "a partition table that `create` must detect"),
     tool(Tests, Program("wipefs"), "util-linux", "reference for signatures on disks"),
+    tool(Tests, Program("curl"), "curl", "a client of the web page and the control API"),
     tool(Tests, Program("openssl"), "openssl", "certificates for TLS tests"),
     tool(Tests, Program("prometheus"), "prometheus", "scrapes our metrics, evaluates our alerts"),
     tool(Tests, Program("promtool"), "prometheus", "checks metrics and alert rules"),

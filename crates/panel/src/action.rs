@@ -37,10 +37,12 @@ pub(crate) struct Order {
     pub(crate) with: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) scrub: Option<String>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) off: bool,
 }
 
 /// The verbs of the control API that the page uses.
-const VERBS: [&str; 7] = ["scrub", "fail", "remove", "add", "re-add", "replace", "clear"];
+const VERBS: [&str; 8] = ["scrub", "fail", "remove", "add", "re-add", "replace", "clear", "locate"];
 
 /// Returns the command of a form: verb and body.
 ///
@@ -57,6 +59,9 @@ pub(crate) fn order_of(form: &Form, array: &Array) -> Result<(&'static str, Orde
         "scrub" => Order { scrub, ..Order::default() },
         "clear" => Order { member, ..Order::default() },
         "replace" => Order { member, with, ..Order::default() },
+        "locate" if member.is_some() => {
+            Order { member, off: given("off").is_some(), ..Order::default() }
+        }
         _ if member.is_none() => return Err("Name a disk. Nothing was changed.".into()),
         _ => Order { member, ..Order::default() },
     };
@@ -115,7 +120,13 @@ mod tests {
     #[test]
     fn other_verbs_and_commands_without_a_disk_are_refused() {
         let array = healthy();
-        for text in ["", "verb=stop&name=tank", "verb=destroy&name=tank", "verb=fail&name=tank"] {
+        for text in [
+            "",
+            "verb=stop&name=tank",
+            "verb=destroy&name=tank",
+            "verb=fail&name=tank",
+            "verb=locate",
+        ] {
             assert!(order_of(&form(text), &array).is_err(), "{text}");
         }
     }
@@ -134,6 +145,10 @@ mod tests {
         let replace = r#"{"member":"/dev/sd x","with":"05"}"#;
         assert_eq!(json(&format!("verb=replace&{all}")), ("replace", replace.into()));
         assert_eq!(json("verb=clear"), ("clear", "{}".into()));
+        let on = r#"{"member":"05"}"#;
+        assert_eq!(json("verb=locate&member=05&off="), ("locate", on.into()));
+        let off = r#"{"member":"05","off":true}"#;
+        assert_eq!(json("verb=locate&member=05&off=1&scrub=stop"), ("locate", off.into()));
         assert_eq!(json("verb=replace&member=0&with="), ("replace", r#"{"member":"0"}"#.into()));
     }
 }

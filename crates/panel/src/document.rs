@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
 use serde::Deserialize;
 
 /// An answer of the control API.
@@ -232,6 +233,71 @@ pub(crate) struct DiskHealth {
 pub(crate) struct SmartAttribute {
     pub(crate) id: String,
     pub(crate) raw: u64,
+}
+
+/// The whole disks below a member.
+#[derive(Deserialize)]
+pub(crate) struct MemberDisks {
+    pub(crate) disks: Vec<DiskRecord>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct DiskRecord {
+    pub(crate) path: String,
+    pub(crate) model: Option<String>,
+    pub(crate) serial: Option<String>,
+    pub(crate) bytes: u64,
+    pub(crate) rotational: Option<bool>,
+    pub(crate) read_at: Option<Timestamp>,
+    pub(crate) passed: Option<bool>,
+    pub(crate) power_on_hours: Option<u64>,
+    pub(crate) temperature_celsius: Option<i64>,
+    pub(crate) attributes: Vec<Attribute>,
+    pub(crate) self_tests: Vec<SelfTest>,
+    /// The oldest first.
+    pub(crate) days: Vec<SmartDay>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct Attribute {
+    pub(crate) id: String,
+    pub(crate) name: String,
+    pub(crate) raw: u64,
+    pub(crate) value: Option<u64>,
+    pub(crate) worst: Option<u64>,
+    pub(crate) threshold: Option<u64>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct SelfTest {
+    pub(crate) kind: String,
+    pub(crate) result: String,
+    pub(crate) passed: Option<bool>,
+    pub(crate) power_on_hours: Option<u64>,
+}
+
+#[derive(Deserialize)]
+pub(crate) struct SmartDay {
+    pub(crate) day: Date,
+    pub(crate) level: HealthLevel,
+    pub(crate) temperature_celsius: Option<i64>,
+    pub(crate) values: Vec<DayValue>,
+}
+
+/// A borrowed day.
+pub(crate) type Day<'a> = &'a SmartDay;
+
+#[derive(Deserialize)]
+pub(crate) struct DayValue {
+    pub(crate) id: String,
+    pub(crate) raw: u64,
+}
+
+impl SmartDay {
+    /// The raw value of an attribute.
+    pub(crate) fn raw(&self, id: &str) -> Option<u64> {
+        self.values.iter().find(|value| value.id == id).map(|value| value.raw)
+    }
 }
 
 #[derive(Clone, Copy, Deserialize)]

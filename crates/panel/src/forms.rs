@@ -5,6 +5,7 @@
 use maud::{DOCTYPE, Markup, html};
 
 use crate::action::needs_name;
+use crate::disk;
 use crate::document::{Array, JobKind, Member};
 use crate::html::{former, glyph, head, level_class, state_words, verdict_line};
 use crate::metrics::places;
@@ -76,7 +77,18 @@ pub(crate) fn logout(token: &str) -> Markup {
     }
 }
 
-fn shell(title: &str, body: Markup) -> String {
+/// A form of hidden fields and a button.
+pub(crate) fn button(token: &str, hidden: &[(&str, &str)], words: &str) -> Markup {
+    html! {
+        form method="post" action="act" {
+            input type="hidden" name="token" value=(token);
+            @for (name, value) in hidden { input type="hidden" name=(name) value=(value); }
+            button type="submit" { (words) }
+        }
+    }
+}
+
+pub(crate) fn shell(title: &str, body: Markup) -> String {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -90,7 +102,7 @@ fn shell(title: &str, body: Markup) -> String {
     .into_string()
 }
 
-fn result(outcome: &Outcome) -> Markup {
+pub(crate) fn result(outcome: &Outcome) -> Markup {
     let (level, text, next) = match outcome {
         Outcome::Done(message) => (Level::Good, message, None),
         Outcome::Refused(why, next) => (Level::Critical, why, next.as_ref()),
@@ -186,6 +198,7 @@ impl Forms<'_> {
                         @if array.disk_name(member) != member.name {
                             p.faint.name { (member.name) }
                         }
+                        p { a href=(disk::address(array, member)) { "SMART data and history" } }
                         (self.disk(member, state))
                     } }
                 }

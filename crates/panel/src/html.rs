@@ -7,6 +7,7 @@
 use jiff::Timestamp;
 use maud::{DOCTYPE, Markup, html};
 
+use crate::disk;
 use crate::document::{
     Array, DiskHealth, Event, HealthLevel, Job, Member, Problem, Severity, SlotState, State,
 };
@@ -213,7 +214,7 @@ fn facts(array: &Array, now: Timestamp) -> Markup {
     }
 }
 
-fn fact(name: &str, text: &str) -> Markup {
+pub(crate) fn fact(name: &str, text: &str) -> Markup {
     html! { div { dt { (name) } dd { (text) } } }
 }
 
@@ -250,7 +251,7 @@ fn last_scrub(array: &Array, now: Timestamp) -> String {
     format!("{age}, {end}, {result}")
 }
 
-fn age(then: Timestamp, now: Timestamp) -> String {
+pub(crate) fn age(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(then.as_second());
     // Minutes are enough, and an open page changes less often.
     match u64::try_from(seconds).unwrap_or(0) {
@@ -307,29 +308,24 @@ pub(crate) fn state_words(state: &str) -> (Level, &str) {
 }
 
 fn disk(array: &Array, member: &Member, place: &str, state: &str) -> Markup {
-    let (mut level, word) = state_words(state);
-    let errors = member.read_errors + member.write_errors + member.checksum_errors;
-    let is_marked = errors > 0 || member.bad_bytes > 0 || member.slow || member.trouble.is_some();
-    if is_marked {
-        level = level.max(Level::Warning);
-    }
+    let (level, word) = (member_level(member, state), state_words(state).1);
+    let errors = errors(member);
     let health = member.health.as_ref();
-    if let Some(health) = health {
-        level = level.max(health_level(health.level));
-    }
     let name = array.disk_name(member);
     html! {
         li.(level_class(level)) {
             p.place { (place) }
             (badge(level, word))
-            p.name { (name) }
+            p.name { a href=(disk::address(array, member)) { (name) } }
             @if name != member.name { p.faint.name { (member.name) } }
             @if let Some(trouble) = &member.trouble { p { (trouble) } }
             @if member.slow { p { "slower than the others" } }
             @if errors > 0 {
                 p { "errors: " (member.read_errors) " read, " (member.write_errors) " write, "
                     (member.checksum_errors) " checksum" }
-            } @else if !is_marked && level < Level::Critical { p.faint { "no errors" } }
+            } @else if !is_marked(member) && level < Level::Critical {
+                p.faint { "no errors" }
+            }
             @if member.bad_bytes > 0 { p { (size(member.bad_bytes)) " of bad blocks" } }
             @if let Some(health) = health { (disk_health(health)) }
             @if let Some(latency) = member.read_latency {
@@ -339,7 +335,23 @@ fn disk(array: &Array, member: &Member, place: &str, state: &str) -> Markup {
     }
 }
 
-fn health_level(level: HealthLevel) -> Level {
+/// How serious the state of a member and its disk is.
+pub(crate) fn member_level(member: &Member, state: &str) -> Level {
+    let marked = if is_marked(member) { Level::Warning } else { Level::Good };
+    let health = member.health.as_ref().map_or(Level::Good, |health| health_level(health.level));
+    state_words(state).0.max(marked).max(health)
+}
+
+fn errors(member: &Member) -> u64 {
+    member.read_errors + member.write_errors + member.checksum_errors
+}
+
+/// True if the array has something against a member.
+fn is_marked(member: &Member) -> bool {
+    errors(member) > 0 || member.bad_bytes > 0 || member.slow || member.trouble.is_some()
+}
+
+pub(crate) fn health_level(level: HealthLevel) -> Level {
     match level {
         HealthLevel::Ok => Level::Good,
         HealthLevel::Watch | HealthLevel::Suspect | HealthLevel::Unknown => Level::Warning,
@@ -348,7 +360,7 @@ fn health_level(level: HealthLevel) -> Level {
 }
 
 /// The health of a disk, its worst reason, the step that is taken, and its temperature.
-fn disk_health(health: &DiskHealth) -> Markup {
+pub(crate) fn disk_health(health: &DiskHealth) -> Markup {
     let celsius = health.temperature_celsius.map(|celsius| format!("{celsius} °C"));
     let words = [Some(format!("health: {}", health.level.text())), celsius];
     let line = words.into_iter().flatten().collect::<Vec<_>>().join(", ");
@@ -386,12 +398,12 @@ fn timeline_entry(event: &Event) -> Markup {
     }
 }
 
-fn badge(level: Level, word: &str) -> Markup {
+pub(crate) fn badge(level: Level, word: &str) -> Markup {
     html! { p.badge { (glyph(level)) " " (word) } }
 }
 
 /// Formats microseconds; two digits keep an open page quiet.
-fn millis(micros: u64) -> String {
+pub(crate) fn millis(micros: u64) -> String {
     match micros {
         0..10_000 => format!("{:.1} ms", micros as f64 / 1e3),
         _ => format!("{} ms", micros / 1000),

@@ -8,14 +8,18 @@
 //! ```
 //!
 //! Runs on a thread of its own with its own executor, so that a slow browser delays no array. Reads
-//! the documents `parapet/list/1` and `parapet/history/1`, and only the fields that it shows. Never
-//! opens a member, never links the engine. Listens on loopback addresses and unix sockets only.
+//! the documents `parapet/list/1`, `parapet/history/1` and `parapet/member-disks/1`, and only the
+//! fields that it shows. Never opens a member, never links the engine. Listens on loopback addresses and unix sockets; on other
+//! addresses with TLS and a login or client certificates only (`access`).
 //!
 //! Gives no command unless [`Access::actions`] is set. Then each command is a form of its own page,
 //! with the token of a session (`session`), and the ladder of the command line (`action`).
 #![forbid(unsafe_code)]
 
+mod access;
 mod action;
+mod chart;
+mod disk;
 mod document;
 mod forms;
 mod html;
@@ -36,10 +40,11 @@ use std::thread::JoinHandle;
 
 use tokio::sync::oneshot;
 
+pub use access::{Access, Protection, Tls, Unprotected};
 pub use listen::{Bound, Listen};
 pub use password::{LEAST_PASSWORD_BYTES, MOST_PASSWORD_BYTES, PasswordFile};
 pub use routes::MOST_FORM_BYTES;
-pub use server::{Access, MOST_CONNECTIONS};
+pub use server::{MOST_CONNECTIONS, MOST_HANDSHAKES};
 pub use session::{MOST_FAILED_LOGINS, MOST_SESSIONS};
 pub use source::Servers;
 
@@ -53,17 +58,12 @@ pub struct Running {
 /// Serves metrics and page of these servers on a thread of its own.
 ///
 /// # Errors
-/// If the thread or its executor cannot be started; `InvalidInput` for actions over TCP without a
-/// login: every user of this machine reaches a loopback address.
-pub fn start(bound: Bound, servers: Servers, access: Access) -> io::Result<Running> {
-    if access.actions && access.login.is_none() && bound.port().is_some() {
-        let message = "actions over TCP need a login";
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, message));
-    }
+/// If the thread or its executor cannot be started.
+pub fn start(bound: Bound, servers: Servers) -> io::Result<Running> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (stop, stopped) = oneshot::channel::<()>();
     let work = move || {
-        runtime.spawn(server::serve(bound, servers, access));
+        runtime.spawn(server::serve(bound, servers));
         // An error means that the other half was dropped: stop.
         let _ = runtime.block_on(stopped);
     };

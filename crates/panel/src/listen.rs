@@ -1,6 +1,6 @@
-//! Where the page listens: a loopback address or a unix socket.
+//! Where the page listens: a TCP address or a unix socket.
 //!
-//! Invariant: no [`Listen`] is reachable from another machine.
+//! Invariant: each [`Bound`] has the protection that its address demands (`access`).
 
 use std::fmt;
 use std::io;
@@ -10,18 +10,16 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use crate::access::Access;
+
 /// An address for the page.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Listen {
-    /// A loopback address.
-    Tcp(Loopback),
+    /// A TCP address.
+    Tcp(SocketAddr),
     /// A unix socket.
     Unix(PathBuf),
 }
-
-/// A TCP address of this machine that no other machine reaches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Loopback(SocketAddr);
 
 impl FromStr for Listen {
     type Err = String;
@@ -35,24 +33,20 @@ impl FromStr for Listen {
                 .ok_or("write it as unix:PATH".into());
         }
         let name = text.strip_prefix("tcp:").unwrap_or(text);
-        let form = "write it as 127.0.0.1:PORT or unix:PATH";
+        let form = "write it as ADDRESS:PORT or unix:PATH";
         let found = name.to_socket_addrs().map_err(|error| format!("{error}; {form}"))?;
         let found: Vec<SocketAddr> = found.collect();
+        // A name may have several: the one that fewest machines reach.
         let loopback = found.iter().find(|address| address.ip().is_loopback());
-        match (loopback, found.first()) {
-            (Some(&address), _) => Ok(Listen::Tcp(Loopback(address))),
-            (None, Some(address)) => Err(format!(
-                "{address} is not a loopback address, and the page has no TLS; use \
-                 127.0.0.1:PORT with an SSH tunnel, or unix:PATH behind a web server with a login"
-            )),
-            (None, None) => Err(format!("no address; {form}")),
-        }
+        let address = loopback.or(found.first()).ok_or_else(|| format!("no address; {form}"))?;
+        Ok(Listen::Tcp(*address))
     }
 }
 
 /// A bound address.
 pub struct Bound {
     pub(crate) socket: BoundSocket,
+    pub(crate) access: Access,
 }
 
 pub(crate) enum BoundSocket {
@@ -61,13 +55,16 @@ pub(crate) enum BoundSocket {
 }
 
 impl Listen {
-    /// Binds the address. A unix socket gets mode 0600.
+    /// Binds the address for a page with this access. A unix socket gets mode 0600.
     ///
     /// # Errors
-    /// If the address is in use, or a file that is no socket has this path.
-    pub fn bind(&self) -> io::Result<Bound> {
+    /// If the address is in use, or a file that is no socket has this path; `InvalidInput` for an
+    /// [`Unprotected`](crate::Unprotected) address.
+    pub fn bind(&self, access: Access) -> io::Result<Bound> {
+        let enough = access.protection().check(self, access.actions);
+        enough.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
         let socket = match self {
-            Listen::Tcp(Loopback(address)) => {
+            Listen::Tcp(address) => {
                 let listener = TcpListener::bind(address)?;
                 listener.set_nonblocking(true)?;
                 BoundSocket::Tcp(listener)
@@ -80,7 +77,7 @@ impl Listen {
                 BoundSocket::Unix(listener, path.clone())
             }
         };
-        Ok(Bound { socket })
+        Ok(Bound { socket, access })
     }
 }
 
@@ -97,7 +94,7 @@ fn remove_stale(path: &Path) -> io::Result<()> {
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Listen::Tcp(Loopback(address)) => write!(f, "{address}"),
+            Listen::Tcp(address) => write!(f, "{address}"),
             Listen::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
@@ -112,12 +109,24 @@ impl Bound {
         }
     }
 
-    /// The address for a browser or a proxy: `http://127.0.0.1:7580/` or `unix:PATH`.
+    /// True if other machines reach the address.
+    pub(crate) fn is_remote(&self) -> bool {
+        match &self.socket {
+            BoundSocket::Tcp(listener) => {
+                listener.local_addr().map_or(true, |address| !address.ip().is_loopback())
+            }
+            BoundSocket::Unix(..) => false,
+        }
+    }
+
+    /// The address for a browser or a proxy: `http://127.0.0.1:7580/`, `https://192.0.2.1:7580/`
+    /// or `unix:PATH`.
     pub fn address(&self) -> String {
+        let scheme = if self.access.tls.is_some() { "https" } else { "http" };
         match &self.socket {
             BoundSocket::Tcp(listener) => match listener.local_addr() {
-                Ok(address) => format!("http://{address}/"),
-                Err(_) => "http://localhost/".into(),
+                Ok(address) => format!("{scheme}://{address}/"),
+                Err(_) => format!("{scheme}://localhost/"),
             },
             BoundSocket::Unix(_, path) => format!("unix:{}", path.display()),
         }
@@ -137,13 +146,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_loopback_addresses_and_sockets_are_accepted() {
-        for good in ["127.0.0.1:7580", "[::1]:7580", "tcp:127.0.0.2:0", "localhost:1", "unix:/x"] {
+    fn addresses_have_a_port_and_no_open_one_is_bound() {
+        for good in ["127.0.0.1:7580", "[::1]:7580", "tcp:192.0.2.1:0", "localhost:1", "unix:/x"] {
             assert!(good.parse::<Listen>().is_ok(), "{good}");
         }
-        for open in ["0.0.0.0:7580", "[::]:7580", "192.0.2.1:7580"] {
-            let error = open.parse::<Listen>().unwrap_err();
-            assert!(error.contains("no TLS"), "{error}");
+        for open in ["0.0.0.0:0", "[::]:0"] {
+            let error = open.parse::<Listen>().unwrap().bind(Access::default()).err().unwrap();
+            assert!(error.to_string().contains("no TLS"), "{error}");
         }
         for bad in ["", "unix:", "7580", "127.0.0.1", "127.0.0.1:x"] {
             assert!(bad.parse::<Listen>().is_err(), "{bad}");
@@ -156,13 +165,14 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join("page.sock");
         drop(UnixListener::bind(&path).unwrap());
-        let bound = Listen::Unix(path.clone()).bind().unwrap();
+        let bind = || Listen::Unix(path.clone()).bind(Access::default());
+        let bound = bind().unwrap();
         assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert!(Listen::Unix(path.clone()).bind().is_err(), "a living one is kept");
+        assert!(bind().is_err(), "a living one is kept");
         drop(bound);
         assert!(!path.exists());
         std::fs::write(&path, "data").unwrap();
-        assert!(Listen::Unix(path.clone()).bind().is_err());
+        assert!(bind().is_err());
         assert_eq!(std::fs::read(&path).unwrap(), b"data");
         std::fs::remove_dir_all(&folder).unwrap();
     }

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   Host of this machine ─▶ same origin ─▶ login, where one is needed ─▶ token ─▶ ladder
-//!      (DNS rebinding)      (Origin,            (cookie)               (CSRF)   (typed name)
-//!                         Sec-Fetch-Site)
+//!      (DNS rebinding;      (Origin,            (cookie)               (CSRF)   (typed name)
+//!        without TLS)     Sec-Fetch-Site)
 //! ```
 //!
 //! Its answer is a redirect to a page that shows the outcome: a reload repeats nothing.
@@ -27,7 +27,7 @@ use crate::html::Offer;
 use crate::password::PasswordFile;
 use crate::server::{Body, Panel, typed};
 use crate::session::{LIFETIME, Sessions};
-use crate::{forms, html, metrics, source};
+use crate::{disk, forms, html, metrics, source};
 
 /// Maximum bytes of a form.
 pub const MOST_FORM_BYTES: usize = 16 << 10;
@@ -77,14 +77,19 @@ struct Visitor {
 }
 
 impl Panel {
-    pub(crate) async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    /// Answers a request of `who`, a name for the log.
+    pub(crate) async fn answer(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        who: &str,
+    ) -> Response<Body> {
         let posts = self.access.actions || self.access.login.is_some();
         let mut answer = if self.checks_host && !is_local(request.headers()) {
             text(StatusCode::MISDIRECTED_REQUEST, "the Host of the request is not this machine\n")
         } else {
             match *request.method() {
                 Method::GET | Method::HEAD => self.get(&request).await,
-                Method::POST if posts => self.post(request).await,
+                Method::POST if posts => self.post(request, who).await,
                 _ => text(StatusCode::METHOD_NOT_ALLOWED, "this page is read-only\n"),
             }
         };
@@ -105,10 +110,7 @@ impl Panel {
     async fn get(self: &Arc<Self>, request: &Request<Incoming>) -> Response<Body> {
         let path = request.uri().path();
         match path {
-            "/metrics" => {
-                let snapshot = self.servers.read().await;
-                return content(metrics::CONTENT_TYPE, metrics::text(&snapshot));
-            }
+            "/metrics" if !self.hides_metrics => return self.metrics().await,
             "/style.css" => {
                 return content("text/css; charset=utf-8", include_str!("../assets/style.css"));
             }
@@ -118,18 +120,20 @@ impl Panel {
             }
             "/icon.svg" => return content("image/svg+xml", include_str!("../assets/icon.svg")),
             "/login" if self.access.login.is_some() => return page(forms::login(None)),
-            "/" | "/events" | "/act" => {}
+            "/" | "/events" | "/act" | "/disk" | "/metrics" => {}
             _ => return text(StatusCode::NOT_FOUND, "no such page\n"),
         }
         let Some(visitor) = self.visitor(request.headers()) else {
             return match path {
-                "/events" => text(StatusCode::UNAUTHORIZED, "log in first\n"),
+                "/events" | "/metrics" => text(StatusCode::UNAUTHORIZED, "log in first\n"),
                 _ => redirect("login"),
             };
         };
         let mut answer = match path {
             "/" => self.overview(&visitor).await,
             "/events" => return self.events(visitor.end),
+            "/metrics" => return self.metrics().await,
+            "/disk" => self.disk(request.uri(), &visitor).await,
             _ if self.access.actions => self.actions(request.uri(), &visitor).await,
             _ => return text(StatusCode::NOT_FOUND, "no such page\n"),
         };
@@ -155,6 +159,11 @@ impl Panel {
         Some(Visitor { cookie, is_new, end: None })
     }
 
+    async fn metrics(&self) -> Response<Body> {
+        let snapshot = self.servers.read().await;
+        content(metrics::CONTENT_TYPE, metrics::text(&snapshot))
+    }
+
     async fn overview(&self, visitor: &Visitor) -> Response<Body> {
         let snapshot = self.servers.read_with_events(&self.timelines).await;
         let token = self.sessions().token(&visitor.cookie);
@@ -163,10 +172,29 @@ impl Panel {
         page(html::page(&snapshot, Timestamp::now(), offer))
     }
 
+    async fn disk(&self, uri: &Uri, visitor: &Visitor) -> Response<Body> {
+        let query = Form::parse(uri.query().unwrap_or_default().as_bytes());
+        let snapshot = self.servers.read().await;
+        let found = disk::find(&snapshot.arrays, query.field("array"), query.field("member"));
+        let Some((array, member)) = found else {
+            return refused(StatusCode::NOT_FOUND, "No served array has this disk.");
+        };
+        let disks = source::disks(array, member).await;
+        let subject = disk::Subject { array, member, disks };
+        let token = self.access.actions.then(|| self.sessions().token(&visitor.cookie));
+        let outcome = self.outcome(&query);
+        page(disk::page(&subject, outcome.as_ref(), Timestamp::now(), token.as_deref()))
+    }
+
+    /// The outcome that a redirect has named.
+    fn outcome(&self, query: &Form) -> Option<Outcome> {
+        let number = query.field("outcome").parse().ok()?;
+        lock(&self.outcomes).get(number)
+    }
+
     async fn actions(&self, uri: &Uri, visitor: &Visitor) -> Response<Body> {
         let query = Form::parse(uri.query().unwrap_or_default().as_bytes());
-        let outcome = query.field("outcome").parse().ok();
-        let outcome = outcome.and_then(|number| lock(&self.outcomes).get(number));
+        let outcome = self.outcome(&query);
         let snapshot = self.servers.read().await;
         let token = self.sessions().token(&visitor.cookie);
         match snapshot.arrays.iter().find(|array| array.uuid == query.field("array")) {
@@ -175,9 +203,9 @@ impl Panel {
         }
     }
 
-    async fn post(self: &Arc<Self>, request: Request<Incoming>) -> Response<Body> {
+    async fn post(self: &Arc<Self>, request: Request<Incoming>, who: &str) -> Response<Body> {
         let (parts, body) = request.into_parts();
-        if !is_same_origin(&parts.headers) {
+        if !is_same_origin(&parts.headers, self.access.tls.is_some()) {
             let why = "The request comes from another web page. Nothing was changed.";
             return refused(StatusCode::FORBIDDEN, why);
         }
@@ -186,7 +214,7 @@ impl Panel {
             Err((status, why)) => return text(status, why),
         };
         match (parts.uri.path(), &self.access.login) {
-            ("/login", Some(file)) => return self.log_in(file.clone(), &form).await,
+            ("/login", Some(file)) => return self.log_in(file.clone(), &form, who).await,
             ("/logout", Some(_)) | ("/act", _) => {}
             _ => return text(StatusCode::NOT_FOUND, "no such page\n"),
         }
@@ -203,12 +231,12 @@ impl Panel {
                 self.sessions().end(&visitor.cookie);
                 redirect("login")
             }
-            _ if self.access.actions => self.act(&form).await,
+            _ if self.access.actions => self.act(&form, who).await,
             _ => text(StatusCode::NOT_FOUND, "no such page\n"),
         }
     }
 
-    async fn log_in(&self, file: PasswordFile, form: &Form) -> Response<Body> {
+    async fn log_in(&self, file: PasswordFile, form: &Form, who: &str) -> Response<Body> {
         let page = |status, why: &str| {
             let mut answer = page(forms::login(Some(why)));
             *answer.status_mut() = status;
@@ -227,7 +255,7 @@ impl Panel {
                 answer
             }
             Ok(Ok(false)) => {
-                tracing::warn!("the page: a login was refused: wrong password");
+                tracing::warn!("the page: a login of {who} was refused: wrong password");
                 page(StatusCode::FORBIDDEN, "The password is wrong.")
             }
             Ok(Err(error)) => {
@@ -240,19 +268,28 @@ impl Panel {
     }
 
     /// Carries out the command of a form.
-    async fn act(&self, form: &Form) -> Response<Body> {
+    async fn act(&self, form: &Form, who: &str) -> Response<Body> {
         let snapshot = self.servers.read().await;
         let array = snapshot.arrays.iter().find(|array| array.uuid == form.field("array"));
         let Some(array) = array else { return refused(StatusCode::NOT_FOUND, NOT_SERVED) };
         let outcome = match order_of(form, array) {
             Err(why) => Outcome::Refused(why, None),
-            Ok((verb, order)) => match source::command(array, verb, &order).await {
-                Ok(message) => Outcome::Done(message),
-                Err(refusal) => Outcome::Refused(refusal.message, Some(refusal.action)),
-            },
+            Ok((verb, order)) => {
+                // The server logs the command itself.
+                tracing::info!("{}: {who} orders by the page: {verb}", array.name);
+                match source::command(array, verb, &order).await {
+                    Ok(message) => Outcome::Done(message),
+                    Err(refusal) => Outcome::Refused(refusal.message, Some(refusal.action)),
+                }
+            }
         };
         let number = lock(&self.outcomes).keep(outcome);
-        redirect(&format!("act?array={}&outcome={number}", array.uuid))
+        let shows_disk = form.field("verb") == "locate";
+        let member = array.members().find(|member| member.uuid == form.field("member"));
+        match member.filter(|_| shows_disk) {
+            Some(member) => redirect(&format!("{}&outcome={number}", disk::address(array, member))),
+            None => redirect(&format!("act?array={}&outcome={number}", array.uuid)),
+        }
     }
 
     fn sessions(&self) -> MutexGuard<'_, Sessions> {
@@ -261,8 +298,9 @@ impl Panel {
 
     fn set_cookie(&self, answer: &mut Response<Body>, cookie: &str, age: Option<Duration>) {
         let age = age.map_or(String::new(), |age| format!("; Max-Age={}", age.as_secs()));
-        let name = &self.cookie_name;
-        let text = format!("{name}={cookie}; HttpOnly; SameSite=Strict; Path=/{age}");
+        let (name, secure) = (&self.cookie_name, self.access.tls.as_ref().map(|_| "; Secure"));
+        let secure = secure.unwrap_or_default();
+        let text = format!("{name}={cookie}; HttpOnly; SameSite=Strict; Path=/{age}{secure}");
         let value = HeaderValue::try_from(text).expect("cookies are made of letters and digits");
         answer.headers_mut().insert(header::SET_COOKIE, value);
     }
@@ -303,8 +341,9 @@ fn cookie_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
 }
 
 /// Returns true if the browser says that a page of this server sends the request. Each browser of
-/// today sends at least one of the two headers with a form.
-fn is_same_origin(headers: &HeaderMap) -> bool {
+/// today sends at least one of the two headers with a form. Without TLS here, there may be TLS at a
+/// web server in front.
+fn is_same_origin(headers: &HeaderMap, has_tls: bool) -> bool {
     let site = header_text(headers, SEC_FETCH_SITE);
     if site.is_some_and(|site| site != "same-origin") {
         return false;
@@ -313,7 +352,8 @@ fn is_same_origin(headers: &HeaderMap) -> bool {
         return site.is_some();
     }
     let origin = header_text(headers, header::ORIGIN).unwrap_or_default();
-    let address = ["http://", "https://"].iter().find_map(|scheme| origin.strip_prefix(scheme));
+    let schemes = if has_tls { &["https://"][..] } else { &["http://", "https://"] };
+    let address = schemes.iter().find_map(|scheme| origin.strip_prefix(scheme));
     let host = header_text(headers, header::HOST);
     address.zip(host).is_some_and(|(address, host)| address.eq_ignore_ascii_case(host))
 }
@@ -386,9 +426,13 @@ mod tests {
     #[test]
     fn a_form_comes_from_a_page_of_this_server() {
         let host = ("host", "127.0.0.1:7580");
-        let is_same =
-            |more: &[(&'static str, &str)]| is_same_origin(&headers(&[&[host], more].concat()));
+        let is_same_over = |has_tls, more: &[(&'static str, &str)]| {
+            is_same_origin(&headers(&[&[host], more].concat()), has_tls)
+        };
+        let is_same = |more: &[(&'static str, &str)]| is_same_over(false, more);
         let (origin, site) = ("origin", "sec-fetch-site");
+        assert!(is_same_over(true, &[(origin, "https://127.0.0.1:7580")]));
+        assert!(!is_same_over(true, &[(origin, "http://127.0.0.1:7580")]));
         assert!(is_same(&[(origin, "http://127.0.0.1:7580")]));
         assert!(is_same(&[(origin, "https://127.0.0.1:7580"), (site, "same-origin")]));
         assert!(is_same(&[(site, "same-origin")]));

@@ -1,8 +1,11 @@
 //! The HTTP server: connections and live events. `routes` answers the requests.
 //!
-//! Connections are limited, because the arrays of the same process need file descriptors too. One
-//! task asks the control API once a second while a page is open, however many are.
+//! Connections are limited, because the arrays of the same process need file descriptors too. With
+//! TLS a connection gets its place after its handshake, so that strangers cannot take the places of
+//! browsers; of too many handshakes the oldest ends. One task asks the control API once a second
+//! while a page is open, however many are.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -19,17 +22,25 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use jiff::Timestamp;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::server::TlsStream;
 
+use crate::access::{Access, Tls};
 use crate::html;
 use crate::listen::{Bound, BoundSocket};
-use crate::password::PasswordFile;
 use crate::routes::Outcomes;
 use crate::session::Sessions;
 use crate::source::{Servers, Timelines};
 
 /// Maximum number of connections to a page; further ones wait. A browser opens at most six.
 pub const MOST_CONNECTIONS: usize = 64;
+/// Maximum number of TLS handshakes at a time; a further one ends the oldest.
+pub const MOST_HANDSHAKES: usize = 64;
+/// Time limit of a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit to receive the head of a request, on an idle connection too.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// Interval of the queries while a page is open.
@@ -41,15 +52,6 @@ const BREATH: Duration = Duration::from_millis(200);
 
 pub(crate) type Body = BoxBody<Bytes, Infallible>;
 
-/// What a page offers, and to whom.
-#[derive(Clone, Default, Debug)]
-pub struct Access {
-    /// Browsers may give commands to the arrays. Over TCP this needs a login.
-    pub actions: bool,
-    /// The password that the page asks for; without one, whoever reaches the page sees it.
-    pub login: Option<PasswordFile>,
-}
-
 pub(crate) struct Panel {
     pub(crate) servers: Servers,
     pub(crate) timelines: Timelines,
@@ -57,10 +59,14 @@ pub(crate) struct Panel {
     latest: watch::Sender<String>,
     /// A page has been opened.
     opened: Notify,
-    /// On TCP, a request must name this machine: a web page elsewhere may let its own name point
-    /// here (DNS rebinding).
+    /// On plain TCP, a request must name this machine: a web page elsewhere may let its own name
+    /// point here (DNS rebinding). With TLS, the name is in the certificate.
     pub(crate) checks_host: bool,
+    /// Metrics are for those who may see the page. On this machine they are for everybody.
+    pub(crate) hides_metrics: bool,
     pub(crate) access: Access,
+    /// Free places for connections.
+    places: Arc<Semaphore>,
     pub(crate) sessions: Mutex<Sessions>,
     pub(crate) outcomes: Mutex<Outcomes>,
     /// Name of the cookie: browsers send one to all ports of a host.
@@ -68,18 +74,23 @@ pub(crate) struct Panel {
 }
 
 /// Serves until it is dropped.
-pub(crate) async fn serve(bound: Bound, servers: Servers, access: Access) {
-    let port = bound.port();
+pub(crate) async fn serve(bound: Bound, servers: Servers) {
+    let (port, access) = (bound.port(), bound.access.clone());
+    let name = port.map_or("parapet".into(), |port| format!("parapet-{port}"));
+    let protection = access.protection();
     let panel = Arc::new(Panel {
         servers,
         timelines: Timelines::default(),
         latest: watch::Sender::new(String::new()),
         opened: Notify::new(),
-        checks_host: port.is_some(),
+        checks_host: port.is_some() && !protection.tls,
+        hides_metrics: bound.is_remote() && !protection.client_certificates,
         access,
+        places: Arc::new(Semaphore::new(MOST_CONNECTIONS)),
         sessions: Mutex::new(Sessions::new()),
         outcomes: Mutex::default(),
-        cookie_name: port.map_or("parapet".into(), |port| format!("parapet-{port}")),
+        // With this prefix, neither a page without TLS nor one of another name can set it.
+        cookie_name: if protection.tls { format!("__Host-{name}") } else { name },
     });
     tokio::spawn(Arc::clone(&panel).follow());
     let served = match &bound.socket {
@@ -94,14 +105,49 @@ pub(crate) async fn serve(bound: Bound, servers: Servers, access: Access) {
 impl Panel {
     async fn accept_tcp(self: &Arc<Self>, listener: &std::net::TcpListener) -> io::Result<()> {
         let listener = tokio::net::TcpListener::from_std(listener.try_clone()?)?;
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+        if let Some(tls) = &self.access.tls {
+            return self.accept_secure(&listener, tls).await;
+        }
         loop {
-            let place = take(&places).await;
+            let place = take(&self.places).await;
             match listener.accept().await {
-                Ok((stream, _)) => self.start(stream, place),
+                Ok((stream, peer)) => self.start(stream, place, &peer.to_string()),
                 Err(_) => tokio::time::sleep(BREATH).await,
             }
         }
+    }
+
+    async fn accept_secure(
+        self: &Arc<Self>,
+        listener: &tokio::net::TcpListener,
+        tls: &Tls,
+    ) -> io::Result<()> {
+        let mut handshakes = Handshakes::default();
+        loop {
+            match listener.accept().await {
+                Ok((stream, peer)) => {
+                    let agreeing = Arc::clone(self).secure(stream, peer.to_string(), tls.clone());
+                    handshakes.admit(tokio::spawn(agreeing).abort_handle());
+                }
+                Err(_) => tokio::time::sleep(BREATH).await,
+            }
+        }
+    }
+
+    /// Agrees on TLS with a client, then waits for a place and serves it.
+    async fn secure(self: Arc<Self>, stream: tokio::net::TcpStream, peer: String, tls: Tls) {
+        let stream = match agree(stream, (tls.config)()).await {
+            Ok(stream) => stream,
+            Err(error) => return tracing::debug!("{peer}: the page: no TLS: {error}"),
+        };
+        let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+        let who = match shown.and_then(|certificate| (tls.subject)(certificate)) {
+            // A subject may have any character.
+            Some(name) => format!("{name:?} at {peer}"),
+            None => peer,
+        };
+        let place = take(&self.places).await;
+        self.start(stream, place, &who);
     }
 
     async fn accept_unix(
@@ -109,27 +155,27 @@ impl Panel {
         listener: &std::os::unix::net::UnixListener,
     ) -> io::Result<()> {
         let listener = tokio::net::UnixListener::from_std(listener.try_clone()?)?;
-        let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         loop {
-            let place = take(&places).await;
+            let place = take(&self.places).await;
             match listener.accept().await {
-                Ok((stream, _)) => self.start(stream, place),
+                Ok((stream, _)) => self.start(stream, place, "a local process"),
                 Err(_) => tokio::time::sleep(BREATH).await,
             }
         }
     }
 
-    /// Serves one connection to its end.
+    /// Serves one connection to its end. `who` is for the log.
     fn start(
         self: &Arc<Self>,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         place: OwnedSemaphorePermit,
+        who: &str,
     ) {
-        let panel = Arc::clone(self);
+        let (panel, who) = (Arc::clone(self), Arc::<str>::from(who));
         tokio::spawn(async move {
             let answer = |request| {
-                let panel = Arc::clone(&panel);
-                async move { Ok::<_, Infallible>(panel.answer(request).await) }
+                let (panel, who) = (Arc::clone(&panel), Arc::clone(&who));
+                async move { Ok::<_, Infallible>(panel.answer(request, &who).await) }
             };
             let mut http = http1::Builder::new();
             http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIMEOUT);
@@ -201,6 +247,32 @@ impl Panel {
     }
 }
 
+/// TLS handshakes under way, the oldest first.
+#[derive(Default)]
+struct Handshakes(VecDeque<AbortHandle>);
+
+impl Handshakes {
+    fn admit(&mut self, newcomer: AbortHandle) {
+        self.0.retain(|handshake| !handshake.is_finished());
+        if self.0.len() == MOST_HANDSHAKES
+            && let Some(oldest) = self.0.pop_front()
+        {
+            oldest.abort();
+        }
+        self.0.push_back(newcomer);
+    }
+}
+
+/// Runs the TLS handshake, for a limited time.
+async fn agree<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: S,
+    config: Arc<ServerConfig>,
+) -> io::Result<TlsStream<S>> {
+    let handshake = TlsAcceptor::from(config).accept(stream);
+    let agreed = tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await;
+    agreed.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
+}
+
 async fn take(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
     let place = Arc::clone(places).acquire_owned().await;
     place.expect("nothing closes the semaphore")
@@ -221,6 +293,54 @@ pub(crate) fn typed(kind: &'static str, body: Body) -> Response<Body> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio_rustls::rustls;
+
+    /// A server without a certificate: no handshake with it succeeds.
+    fn no_identity() -> Arc<ServerConfig> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ServerConfig::builder_with_provider(provider);
+        let builder = builder.with_safe_default_protocol_versions().unwrap().with_no_client_auth();
+        let none = rustls::server::ResolvesServerCertUsingSni::new();
+        Arc::new(builder.with_cert_resolver(Arc::new(none)))
+    }
+
+    /// Runs a future in virtual time.
+    fn run(future: impl Future<Output = ()>) {
+        let mut builder = tokio::runtime::Builder::new_current_thread();
+        builder.enable_time().start_paused(true).build().unwrap().block_on(future);
+    }
+
+    #[test]
+    fn a_client_that_says_nothing_is_not_waited_for() {
+        run(async {
+            let (_client, server) = tokio::io::duplex(1);
+            let start = Instant::now();
+            let error = agree(server, no_identity()).await.err().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+            assert_eq!(start.elapsed(), HANDSHAKE_TIMEOUT);
+        });
+    }
+
+    #[test]
+    fn of_too_many_handshakes_the_oldest_ends() {
+        run(async {
+            let mut handshakes = Handshakes::default();
+            let open = || tokio::spawn(std::future::pending::<()>());
+            let oldest = open();
+            handshakes.admit(oldest.abort_handle());
+            let second = open();
+            handshakes.admit(second.abort_handle());
+            let done = tokio::spawn(async {});
+            handshakes.admit(done.abort_handle());
+            done.await.unwrap();
+            // One of them has ended: its place is free.
+            (2..MOST_HANDSHAKES).for_each(|_| handshakes.admit(open().abort_handle()));
+            assert!(!oldest.is_finished());
+            handshakes.admit(open().abort_handle());
+            assert!(oldest.await.unwrap_err().is_cancelled());
+            assert!(!second.is_finished());
+        });
+    }
 
     #[test]
     fn an_event_keeps_its_lines() {

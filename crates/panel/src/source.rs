@@ -17,7 +17,9 @@ use tokio::net::UnixStream;
 use tokio::task::JoinSet;
 
 use crate::action::Order;
-use crate::document::{Answer, Array, Changed, Event, History, List, Refusal};
+use crate::document::{
+    Answer, Array, Changed, DiskRecord, Event, History, List, Member, MemberDisks, Refusal,
+};
 
 /// Time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,6 +30,7 @@ const ANSWER_BYTES: usize = 64 << 20;
 /// The documents that this version understands.
 const LIST: &str = "parapet/list/1";
 const HISTORY: &str = "parapet/history/1";
+const DISKS: &str = "parapet/member-disks/1";
 /// Number of events that the page shows of an array.
 pub(crate) const MOST_EVENTS: usize = 12;
 
@@ -156,6 +159,14 @@ impl Timelines {
 async fn events_from(socket: &Path, uuid: &str, first: u64) -> Result<Vec<Event>, String> {
     let path = format!("/v1/arrays/{uuid}/events/{}", first.saturating_sub(1));
     ask(socket, &path, HISTORY).await.map(|history: History| history.events)
+}
+
+/// Asks the server of an array for the disks of a member.
+pub(crate) async fn disks(array: &Array, member: &Member) -> Result<Vec<DiskRecord>, String> {
+    let path = format!("/v1/arrays/{}/members/{}/disks", array.uuid, member.uuid);
+    let answer = tokio::time::timeout(PATIENCE, ask(&array.server, &path, DISKS)).await;
+    let silent = |_| Err(format!("no answer within {} s", PATIENCE.as_secs()));
+    answer.unwrap_or_else(silent).map(|answer: MemberDisks| answer.disks)
 }
 
 /// Gives a command to the server of an array; returns the message of the answer.

@@ -25,6 +25,7 @@ mod journal;
 mod kept;
 mod lab;
 mod listed;
+mod member_disks;
 mod notified;
 mod order;
 mod prospect;
@@ -47,6 +48,9 @@ pub(crate) use jobs::{ArrayJob, Jobs};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
 pub(crate) use lab::{DiskParameter, Disks, ModelledDisk, SeedTable, Seeds};
+pub(crate) use member_disks::{
+    AttributeRecord, DayValue, DiskRecord, MemberDisks, SelfTestRecord, SmartDay,
+};
 pub(crate) use notified::{ChannelState, Notified, NotifyTest};
 pub(crate) use order::{DiskHealth, HealthLevel, Order, SmartAttribute, Speed};
 pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};

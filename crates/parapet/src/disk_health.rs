@@ -21,7 +21,9 @@ use policy::health::{Policy, Settings};
 use crate::client::Client;
 use crate::failure::{Failure, Id, Result};
 
+pub(crate) mod locate;
 mod memory;
+pub(crate) mod record;
 pub(crate) mod smart;
 pub(crate) mod tool;
 mod watcher;

@@ -128,7 +128,10 @@ fn log(global: &Global, is_server: bool) -> failure::Result<()> {
         _ => LevelFilter::TRACE,
     };
     let targets = match &global.log {
-        None => Targets::new().with_default(LevelFilter::WARN).with_target("parapet", level),
+        None => Targets::new().with_default(LevelFilter::WARN).with_targets(
+            // The page reports who gives commands.
+            [("parapet", level), ("panel", level)],
+        ),
         Some(filter) => filter.parse::<Targets>().map_err(|error| {
             let action = "write it as `info`, or `parapet=debug,rustls=warn`";
             Failure::new(Id::Usage, format!("the log filter {filter:?}: {error}"), action)

@@ -1,4 +1,4 @@
-//! TLS for NBD connections: certificates from files, and a stream within a stream.
+//! TLS: certificates from files (`files`), and for NBD connections a stream within a stream.
 //!
 //! Owns both sides of TLS 1.2 and 1.3 (rustls over `ring`). With a CA, clients must present a
 //! certificate that it signed. Reports the subject of a client's certificate, but never decides
@@ -8,7 +8,7 @@
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
 use std::io::{Error, ErrorKind, IoSlice, Read, Result, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -17,29 +17,21 @@ use io::Stream;
 use net::nbd::Tls;
 use net::nbd::client::{ClientTls, Securing};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{
-    ClientConfig, ClientConnection, Connection, RootCertStore, ServerConfig, ServerConnection,
-};
+use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
 use crate::failure::{Failure, Id};
 
+mod files;
 mod subject;
+
+pub(crate) use files::{Files, Renewing};
+pub(crate) use subject::subject;
+
+use files::{authorities, certificates};
 
 /// Bytes read from the network at once: a few records.
 const BITE: usize = 64 << 10;
-
-/// Files that a TLS server needs.
-#[derive(Clone, Debug)]
-pub(crate) struct Files {
-    /// The server's certificate, and its chain (PEM).
-    pub(crate) certificate: PathBuf,
-    /// Its private key (PEM).
-    pub(crate) key: PathBuf,
-    /// CA for client certificates (PEM); without it, clients need none.
-    pub(crate) authority: Option<PathBuf>,
-}
 
 /// A server's TLS configuration. Clones share it.
 #[derive(Clone)]
@@ -53,48 +45,8 @@ impl Identity {
     /// # Errors
     /// Names the file and its problem.
     pub(crate) fn load(files: &Files) -> crate::failure::Result<Identity> {
-        let bad = |path: &Path, why: String| {
-            let message = format!("{}: {why}", path.display());
-            Failure::new(Id::Tls, message, "give PEM files: certificate, key and, for clients, CA")
-        };
-        let certificates =
-            certificates(&files.certificate).map_err(|why| bad(&files.certificate, why))?;
-        let key = PrivateKeyDer::from_pem_file(&files.key)
-            .map_err(|error| bad(&files.key, format!("no private key: {error}")))?;
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
-            .with_safe_default_protocol_versions()
-            .map_err(|error| bad(&files.certificate, error.to_string()))?;
-        let builder = match &files.authority {
-            None => builder.with_no_client_auth(),
-            Some(path) => {
-                let roots = authorities(path).map_err(|why| bad(path, why))?;
-                let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
-                    .build()
-                    .map_err(|error| bad(path, error.to_string()))?;
-                builder.with_client_cert_verifier(verifier)
-            }
-        };
-        let config = builder
-            .with_single_cert(certificates, key)
-            .map_err(|error| bad(&files.key, error.to_string()))?;
-        Ok(Identity { config: Arc::new(config) })
+        files.config().map(|config| Identity { config: Arc::new(config) })
     }
-}
-
-fn certificates(path: &Path) -> std::result::Result<Vec<CertificateDer<'static>>, String> {
-    let parsed = CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())?;
-    let all: std::result::Result<Vec<_>, _> = parsed.collect();
-    let all = all.map_err(|error| error.to_string())?;
-    if all.is_empty() { Err("no certificate in it".into()) } else { Ok(all) }
-}
-
-fn authorities(path: &Path) -> std::result::Result<RootCertStore, String> {
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(path)? {
-        roots.add(certificate).map_err(|error| error.to_string())?;
-    }
-    Ok(roots)
 }
 
 /// A client's TLS configuration for one server.
@@ -162,7 +114,7 @@ impl Tls for Identity {
             let name = {
                 let connection = secured.connection.borrow();
                 let shown = connection.peer_certificates().and_then(|chain| chain.first());
-                shown.map(|certificate| subject::common_name(certificate).unwrap_or_default())
+                shown.map(|certificate| subject(certificate).unwrap_or_default())
             };
             let secured: Box<dyn Stream> = Box::new(Shared(secured));
             Ok((secured, name))

@@ -85,12 +85,19 @@ pub struct Aoe {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Page {
-    /// Loopback address and port, or `unix:PATH`; no page without it.
+    /// Address and port, or `unix:PATH`; no page without it. An address that other machines reach
+    /// needs TLS, and a login or client certificates.
     pub listen: Option<String>,
-    /// Commands by forms; over TCP they need a login.
+    /// Commands by forms; over TCP they need a login or client certificates.
     pub actions: bool,
     /// File with the hash of the page's password, which `parapet page password` makes.
     pub login: Option<String>,
+    /// Certificate of the page (PEM), for TLS.
+    pub tls_cert: Option<String>,
+    /// Private key of the certificate (PEM).
+    pub tls_key: Option<String>,
+    /// CA certificate (PEM); browsers must present a certificate that it signed.
+    pub tls_ca: Option<String>,
 }
 
 /// A section `[array.NAME]`.

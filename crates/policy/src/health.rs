@@ -13,13 +13,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::period::Period;
 
+mod days;
 mod ladder;
 mod plan;
 mod reading;
 
+pub use days::{Change, Day, Days, MOST_DAYS};
 pub use ladder::{Counter, Disk, Level, Own, Verdict};
 pub use plan::{Plan, PlannedMember, Standing, Wait};
-pub use reading::{Answer, Attribute, Reading, SpareBlocks, read};
+pub use reading::{Answer, Attribute, Reading, SelfTest, SpareBlocks, read};
 
 /// The section `[health]`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]

@@ -27,6 +27,8 @@ pub(crate) struct Order {
     pub(crate) how: Option<String>,
     /// End the reservation.
     pub(crate) clear: bool,
+    /// Turn the locate LED off.
+    pub(crate) off: bool,
     /// What is known of the disk of the member.
     pub(crate) health: Option<DiskHealth>,
 }

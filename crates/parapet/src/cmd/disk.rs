@@ -1,8 +1,6 @@
 //! `parapet disk`: the disks of this machine, their health, self-tests and LEDs.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 use clap::Subcommand;
 use jiff::Timestamp;
@@ -11,13 +9,10 @@ use policy::health::{Answer, Disk, Settings};
 use crate::api::{Array, Changed, DiskHealth, DiskList, DiskUse, DiskView, SmartView};
 use crate::client;
 use crate::disk_health::whole::WholeDisk;
-use crate::disk_health::{smart, tool, whole};
+use crate::disk_health::{locate, smart, whole};
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::flags::{AnswerTimeout, Control};
 use crate::terminal::Terminal;
-
-/// How long ledctl may take.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// List disks, read their SMART data, test them, switch their locate LEDs
 ///
@@ -116,7 +111,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
             terminal.report(&changed(test(&args.target.find()?.0, args.long)?));
         }
         DiskVerb::Locate(args) => {
-            terminal.report(&changed(locate(&args.target.find()?.0, args.off)?));
+            terminal.report(&changed(locate::switch(&args.target.find()?.0, args.off)?));
         }
     }
     Ok(Exit::Done)
@@ -248,30 +243,4 @@ fn test(disk: &WholeDisk, is_long: bool) -> Result<String> {
     Ok(format!(
         "{path}: a {kind} self-test has started; parapet disk smart {path} shows its result"
     ))
-}
-
-fn locate(disk: &WholeDisk, is_off: bool) -> Result<String> {
-    let path = disk.path();
-    let failed = |why: String| {
-        let message = format!("{}: its locate LED was not switched: {why}", path.display());
-        let action = match disk.serial() {
-            Some(serial) => format!("look for the serial number {serial} on the disk's label"),
-            None => "needs ledctl (package ledmon), root, and an enclosure with LEDs".into(),
-        };
-        Failure::new(Id::Input, message, action)
-    };
-    let mut command = Command::new("ledctl");
-    let pattern = if is_off { "locate_off" } else { "locate" };
-    // Only this disk: without it, ledctl sets the LEDs of all others to normal.
-    command.arg("--listed-only").arg(format!("{pattern}={}", path.display()));
-    let ended =
-        tool::run(command, PATIENCE, &|| false).map_err(|why| failed(format!("ledctl: {why}")))?;
-    if ended.code != Some(0) {
-        let errors = String::from_utf8_lossy(&ended.errors);
-        let why = errors.lines().find(|line| !line.trim().is_empty());
-        let why = why.unwrap_or("no LED controller is in charge of it").trim().to_owned();
-        return Err(failed(format!("ledctl: {why}")));
-    }
-    let state = if is_off { "off" } else { "on" };
-    Ok(format!("{}: its locate LED is {state}", path.display()))
 }

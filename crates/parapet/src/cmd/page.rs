@@ -2,10 +2,11 @@
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Subcommand;
 use os::Address;
-use panel::{Access, Listen, PasswordFile, Running, Servers};
+use panel::{Access, Listen, PasswordFile, Running, Servers, Tls, Unprotected};
 
 use crate::api::{Changed, PageView};
 use crate::cmd::serve::catch;
@@ -14,11 +15,12 @@ use crate::failure::{Exit, Failure, Id, Result};
 use crate::flags::Control;
 use crate::places;
 use crate::terminal::Terminal;
+use crate::tls::{self, Files, Renewing};
 
 /// Show the served arrays on a web page, with metrics for Prometheus, until stopped
 ///
-/// It listens on a loopback address or a unix socket only, and is read-only without --actions.
-/// `serve --page` does the same inside the server.
+/// It is read-only without --actions. An address that other machines reach needs TLS, and a login or
+/// client certificates. `serve --page` does the same inside the server.
 ///
 /// For example: parapet page --listen 127.0.0.1:7580
 #[derive(clap::Args)]
@@ -26,17 +28,34 @@ use crate::terminal::Terminal;
 pub(crate) struct Args {
     #[command(subcommand)]
     verb: Option<PageVerb>,
-    /// Loopback address and port, or unix:PATH (mode 0600)
+    /// Address and port, or unix:PATH (mode 0600)
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7580")]
     listen: Listen,
-    /// Commands by forms, such as scrub and replace; over TCP they need --login
+    /// Commands by forms, such as scrub and replace; over TCP they need --login or --tls-ca
     #[arg(long)]
     actions: bool,
     /// Ask for the password of this file, which `parapet page password` makes
     #[arg(long, value_name = "FILE")]
     login: Option<PathBuf>,
     #[command(flatten)]
+    tls: TlsFlags,
+    #[command(flatten)]
     control: Control,
+}
+
+/// TLS of the page.
+#[derive(clap::Args)]
+#[command(next_help_heading = "TLS")]
+struct TlsFlags {
+    /// Server certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key of the certificate (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// CA certificate (PEM); browsers must present a certificate that it signed
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_ca: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
@@ -62,7 +81,10 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     };
     let executor = engine::executor()?;
     let signals = catch(&executor.spawner())?;
-    let wanted = Wanted { actions: args.actions, login: args.login.clone() };
+    let files = [&args.tls.tls_cert, &args.tls.tls_key, &args.tls.tls_ca];
+    let [certificate, key, authority] = files.map(Option::as_deref);
+    let tls = Files::of(certificate, key, authority)?;
+    let wanted = Wanted { actions: args.actions, login: args.login.clone(), tls };
     let (page, address) = start(&args.listen, servers, &wanted)?;
     terminal.report(&PageView { address });
     executor.block_on(signals.next());
@@ -115,15 +137,26 @@ fn of_password(path: &Path, error: &std::io::Error) -> Failure {
 pub(crate) struct Wanted {
     pub(crate) actions: bool,
     pub(crate) login: Option<PathBuf>,
+    pub(crate) tls: Option<Files>,
 }
 
 impl Wanted {
+    /// Reads the files.
     fn access(&self) -> Result<Access> {
         let open =
             |path: &PathBuf| PasswordFile::open(path).map_err(|error| of_password(path, &error));
         let login = self.login.as_ref().map(open).transpose()?;
-        Ok(Access { actions: self.actions, login })
+        let tls = self.tls.clone().map(renewing).transpose()?;
+        Ok(Access { actions: self.actions, login, tls })
     }
+}
+
+/// TLS from these files, also after they change.
+fn renewing(files: Files) -> Result<Tls> {
+    let names_clients = files.authority.is_some();
+    let renewing = Renewing::load(files)?;
+    let config = Arc::new(move || renewing.current());
+    Ok(Tls { config, names_clients, subject: tls::subject })
 }
 
 /// Starts the page of a server with these control sockets; returns its address too.
@@ -149,6 +182,10 @@ pub(crate) fn of_server(
 
 fn start(listen: &Listen, servers: Servers, wanted: &Wanted) -> Result<(Running, String)> {
     let failed = |error: std::io::Error| {
+        let source = error.get_ref().and_then(|source| source.downcast_ref());
+        if let Some(&why) = source {
+            return unprotected(listen, why);
+        }
         let message = format!("{listen}: the page cannot listen: {error}");
         let id = match error.kind() {
             std::io::ErrorKind::AddrInUse => Id::Running,
@@ -163,16 +200,23 @@ fn start(listen: &Listen, servers: Servers, wanted: &Wanted) -> Result<(Running,
             return Err(Failure::new(Id::Usage, message, "leave out .sock"));
         }
     }
-    let access = wanted.access()?;
-    let bound = listen.bind().map_err(failed)?;
+    let bound = listen.bind(wanted.access()?).map_err(failed)?;
     let address = bound.address();
-    let page = panel::start(bound, servers, access).map_err(|error| match error.kind() {
-        std::io::ErrorKind::InvalidInput => {
-            let message = format!("{listen}: the page has no login: {error}");
-            let action = "name a password file (--login, --page-login), or listen on unix:PATH";
-            Failure::new(Id::Usage, message, action)
-        }
-        _ => failed(error),
-    })?;
+    let page = panel::start(bound, servers).map_err(failed)?;
     Ok((page, address))
+}
+
+fn unprotected(listen: &Listen, why: Unprotected) -> Failure {
+    let action = match why {
+        Unprotected::NoTls => {
+            "name its certificate (--tls-cert, --page-tls-cert), or use 127.0.0.1:PORT with an SSH \
+             tunnel"
+        }
+        Unprotected::Open | Unprotected::OpenActions => {
+            "name a password file (--login, --page-login) or a CA for client certificates \
+             (--tls-ca, --page-tls-ca)"
+        }
+        Unprotected::TlsOnUnix => "leave TLS to the web server in front, or use ADDRESS:PORT",
+    };
+    Failure::new(Id::Usage, format!("{listen}: {why}"), action)
 }

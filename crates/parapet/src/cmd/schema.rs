@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 
 use crate::api::{
     Array, Assembled, Changed, Configuration, Demonstration, Discovery, DiskList, Disks, ErrorView,
-    Examined, Health, History, Iostat, Jobs, KeptList, List, Notified, NotifyTest, Order, PageView,
-    Plan, Recovered, Report, Seeds, Serving, SmartView, Text, Waited, When,
+    Examined, Health, History, Iostat, Jobs, KeptList, List, MemberDisks, Notified, NotifyTest,
+    Order, PageView, Plan, Recovered, Report, Seeds, Serving, SmartView, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -57,6 +57,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(Jobs::SCHEMA, schema_for!(Jobs));
     put(KeptList::SCHEMA, schema_for!(KeptList));
     put(List::SCHEMA, schema_for!(List));
+    put(MemberDisks::SCHEMA, schema_for!(MemberDisks));
     put(Notified::SCHEMA, schema_for!(Notified));
     put(NotifyTest::SCHEMA, schema_for!(NotifyTest));
     put(PageView::SCHEMA, schema_for!(PageView));

@@ -7,12 +7,10 @@ use clap::ValueEnum;
 use net::nbd::limits::{DEFAULT_MEMORY, MAX_PAYLOAD};
 use net::nbd::wire::MAX_STRING_BYTES;
 use os::{Address, Listener, Signals, Spawner, Stdio};
-use panel::{Listen, Running};
 use policy::alerts::Channel;
 use policy::config::Loaded;
 
 use crate::api::Serving;
-use crate::cmd::page;
 use crate::daemon::{AoeExport, AoePolicy, Daemon};
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
@@ -23,6 +21,7 @@ use crate::terminal::Terminal;
 use crate::{notify, places, systemd, tls};
 
 mod health;
+mod page;
 pub(crate) mod sources;
 
 pub(crate) use sources::{Sources, members_among, resting};
@@ -87,16 +86,8 @@ pub(crate) struct Outlets {
     notify: Vec<Channel>,
     #[command(flatten)]
     control: Control,
-    /// Show the arrays on a web page, with metrics for Prometheus: loopback address and port, such
-    /// as 127.0.0.1:7580, or unix:PATH (mode 0600)
-    #[arg(long, value_name = "ADDRESS")]
-    page: Option<Listen>,
-    /// Commands on the web page, by forms; over TCP they need --page-login
-    #[arg(long, requires = "page")]
-    page_actions: bool,
-    /// The web page asks for the password of this file, which `parapet page password` makes
-    #[arg(long, value_name = "FILE", requires = "page")]
-    page_login: Option<PathBuf>,
+    #[command(flatten)]
+    page: page::PageFlags,
     #[command(flatten)]
     health: health::Flags,
     #[command(flatten)]
@@ -153,16 +144,14 @@ impl TlsFlags {
         if self.tls == Some(TlsMode::Off) {
             return Ok(None);
         }
-        let (Some(certificate), Some(key)) = (&self.tls_cert, &self.tls_key) else {
-            if self.tls.is_none() {
-                return Ok(None);
-            }
+        let files = [&self.tls_cert, &self.tls_key, &self.tls_ca];
+        let [certificate, key, authority] = files.map(Option::as_deref);
+        let files = tls::Files::of(certificate, key, authority)?;
+        if files.is_none() && self.tls == Some(TlsMode::Require) {
             let action = "say --tls-cert and --tls-key";
             return Err(Failure::new(Id::Usage, "TLS needs a certificate and its key", action));
-        };
-        let (certificate, key) = (certificate.clone(), key.clone());
-        let files = tls::Files { certificate, key, authority: self.tls_ca.clone() };
-        Ok(Some(tls::Identity::load(&files)?))
+        }
+        files.map(|files| tls::Identity::load(&files)).transpose()
     }
 }
 
@@ -179,7 +168,6 @@ impl Outlets {
     pub(crate) fn configured(loaded: &Loaded, control: Control) -> Result<Outlets> {
         let config = &loaded.config;
         let address = |text: &String| settings::parsed(loaded, "nbd.listen", text, address);
-        let listen = |text: &String| settings::parsed(loaded, "page.listen", text, |t| t.parse());
         let file = |path: &Option<String>| path.as_ref().map(PathBuf::from);
         let nbd = &config.nbd;
         let (tls_cert, tls_key) = (file(&nbd.tls_cert), file(&nbd.tls_key));
@@ -193,9 +181,7 @@ impl Outlets {
             // The manager of the daemon has them.
             notify: Vec::new(),
             control,
-            page: config.page.listen.as_ref().map(listen).transpose()?,
-            page_actions: config.page.actions,
-            page_login: file(&config.page.login),
+            page: page::PageFlags::configured(loaded)?,
             health: health::Flags::configured(&config.health),
             tls: TlsFlags { tls: None, tls_cert, tls_key, tls_ca: file(&nbd.tls_ca) },
         })
@@ -231,7 +217,8 @@ impl Outlets {
                 Ok(()) => self.open(&daemon, &on).await,
                 Err(failure) => Err(failure),
             };
-            let page = match opened.and_then(|()| self.open_page(&daemon)) {
+            let page = opened.and_then(|()| self.page.start(&daemon.control_addresses()));
+            let page = match page {
                 Ok(page) => page,
                 Err(failure) => {
                     // Stop the started arrays in order, then report the failure.
@@ -285,14 +272,6 @@ impl Outlets {
             seen.push(address);
         }
         Ok(())
-    }
-
-    /// Starts the web page, if there is to be one.
-    fn open_page(&self, daemon: &Daemon) -> Result<Option<(Running, String)>> {
-        let control = daemon.control_addresses();
-        let (actions, login) = (self.page_actions, self.page_login.clone());
-        let wanted = page::Wanted { actions, login };
-        self.page.as_ref().map(|listen| page::of_server(listen, &control, &wanted)).transpose()
     }
 
     /// Warns of addresses that admit too many clients, or none.

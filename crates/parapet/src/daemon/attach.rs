@@ -387,7 +387,9 @@ fn make_link(link: &Path, device: &Path) -> Result<()> {
 }
 
 /// Runs `work` on a thread of its own.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+pub(super) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T> {
     let running = threads::aside(work).map_err(|error| {
         Failure::new(Id::Failed, format!("a thread: {error}"), "see the limit of processes")
     })?;

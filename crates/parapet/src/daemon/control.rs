@@ -5,10 +5,11 @@
 //! | `GET /v1/arrays` | `parapet/list/1` |
 //! | `GET /v1/arrays/NAME` | `parapet/status/1`; NAME may be the UUID |
 //! | `GET /v1/arrays/NAME/events/NUMBER` | `parapet/history/1`: the events after this one |
+//! | `GET /v1/arrays/NAME/members/MEMBER/disks` | `parapet/member-disks/1` |
 //! | `POST /v1/arrays/NAME/VERB` | `parapet/changed/1`; the body is a `parapet/order/1` |
 //!
 //! VERB is one of `fail remove add re-add replace scrub clear speed online offline shelf mask
-//! reservations attach detach notify-test health stop`, and for a daemon `start`, of an array that
+//! reservations attach detach notify-test health locate stop`, and for a daemon `start`, of an array that
 //! is not served. Errors are `parapet/error/1`; the HTTP status follows from the exit status. The
 //! server accepts only its own user and root.
 
@@ -84,6 +85,9 @@ impl Daemon {
                 let (name, uuid) = (served.name().into(), served.uuid().into());
                 Ok(json_of(&History { name, uuid, events: served.history.after(after) }))
             }
+            (Method::Get, ["v1", "arrays", name, "members", member, "disks"]) => {
+                Ok(json_of(&self.named(name)?.disks_of(member).await?))
+            }
             (Method::Post, ["v1", "arrays", name, "start"]) => {
                 let message = self.start_named(name).await?;
                 let array = self.find(name).map(|served| self.view(&served));
@@ -143,7 +147,8 @@ fn command_line(verb: &str, order: &Order) -> String {
     let speed = order.speed.map(|speed| speed.sentence());
     let with = order.with.as_ref().map(|with| format!("with {with}"));
     let clear = order.clear.then(|| "--clear".to_owned());
-    let rest = [member, with, order.scrub.clone(), speed, order.aoe.clone(), clear];
+    let off = order.off.then(|| "--off".to_owned());
+    let rest = [member, with, order.scrub.clone(), speed, order.aoe.clone(), clear, off];
     let rest = rest.into_iter().flatten().chain(order.masks.iter().cloned());
     let words: Vec<String> = [verb.to_owned()].into_iter().chain(rest).collect();
     words.join(" ")

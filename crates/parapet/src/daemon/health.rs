@@ -3,12 +3,18 @@
 //! The thread gives its notes over the control API. Here they become events, and problems of
 //! `status`. Decides nothing: `policy::health` does.
 
+use std::path::PathBuf;
+
 use layout::MemberId;
 
 use super::Served;
+use super::attach::aside;
 use super::orders::{member_of, usage};
-use crate::api::{DiskHealth, HealthLevel, Order, Severity};
-use crate::failure::Result;
+use crate::api::{DiskHealth, HealthLevel, MemberDisks, Order, Severity};
+use crate::disk_health::{locate, record, whole};
+use crate::disks::member_path;
+use crate::failure::{Failure, Id, Result};
+use crate::remote::is_remote;
 
 /// The word of the events. mdadm has none for this.
 const EVENT: &str = "DiskHealth";
@@ -51,6 +57,41 @@ impl Served {
             Some(message) => !message.starts_with(&format!("{title}: {}", level.words())),
             None => level != HealthLevel::Ok,
         }
+    }
+
+    /// Switches the locate LEDs of a member's disks.
+    ///
+    /// # Errors
+    /// If there is no such member, or no LED.
+    pub(super) async fn locate(&self, order: &Order) -> Result<String> {
+        let id = self.resolve(member_of(order)?)?;
+        let (path, is_off) = (self.local_path(id), order.off);
+        let disks = aside(move || path.map_or_else(Vec::new, |path| whole::of(&path))).await?;
+        if disks.is_empty() {
+            let message = format!("{}: it is on no disk of this machine", self.title(id));
+            return Err(Failure::new(Id::WrongState, message, "look for the file, or its server"));
+        }
+        let switch = move || disks.iter().map(|disk| locate::switch(disk, is_off)).collect();
+        let switched: Result<Vec<String>> = aside(switch).await?;
+        Ok(format!("{}: {}", self.name(), switched?.join("; ")))
+    }
+
+    /// Returns the disks of a member, with their SMART data and its history.
+    ///
+    /// # Errors
+    /// If there is no such member.
+    pub(super) async fn disks_of(&self, who: &str) -> Result<MemberDisks> {
+        let id = self.resolve(who)?;
+        let path = self.local_path(id);
+        let disks = aside(move || path.map_or_else(Vec::new, |path| record::of(&path))).await?;
+        let (array, uuid) = (self.name().to_owned(), self.uuid().to_owned());
+        Ok(MemberDisks { array, uuid, member: self.title(id), disks })
+    }
+
+    /// The path of a member on this machine.
+    fn local_path(&self, id: MemberId) -> Option<PathBuf> {
+        let path = member_path(&self.known(id)?.path);
+        Some(path).filter(|path| path.is_absolute() && !is_remote(path))
     }
 
     /// Returns what is known of a member's disk.

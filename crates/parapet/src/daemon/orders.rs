@@ -89,6 +89,7 @@ impl Daemon {
             "attach" => self.order_attach(served, order).await,
             "detach" => self.order_detach(served).await,
             "health" => served.note_health(order),
+            "locate" => served.locate(order).await,
             "notify-test" => self.test_alerts(served),
             "stop" => self.stop(served).await,
             _ => Err(usage(&format!("{verb} is no order"))),

@@ -1,18 +1,19 @@
-//! What is remembered of disks over restarts: a file for each disk, in `STATE/health`.
+//! What is remembered of disks over restarts: two files for each disk, in `STATE/health`.
 //!
-//! Without it, errors that grew while the server was away would count as old.
+//! `DISK.json` is for the ladder: without it, errors that grew while the server was away would count
+//! as old. `DISK.days` is for people: SMART values over two years.
 
-use std::fs;
-use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Result, Write};
+use std::path::{Path, PathBuf};
 
-use policy::health::Disk;
+use policy::health::{Change, Day, Days, Disk};
 
 use crate::places;
 
 /// Reads what is remembered of a disk; nothing if the file is damaged.
 pub(super) fn load(key: &str) -> Disk {
-    let path = path(key);
+    let path = path(key, "json");
     let text = match fs::read(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Disk::default(),
@@ -29,21 +30,50 @@ pub(super) fn load(key: &str) -> Disk {
 
 /// Writes it.
 pub(super) fn store(key: &str, disk: &Disk) {
-    let path = path(key);
-    let write = || -> std::io::Result<()> {
-        fs::create_dir_all(path.with_file_name(""))?;
-        let new = path.with_extension("new");
-        fs::write(&new, serde_json::to_vec(disk)?)?;
-        fs::rename(&new, &path)
+    let path = path(key, "json");
+    let written = serde_json::to_vec(disk).map_err(Into::into);
+    report(&path, written.and_then(|text| replace(&path, &text)));
+}
+
+/// Reads the days of a disk; none if there is no file.
+pub(super) fn days(key: &str) -> Days {
+    Days::parse(&String::from_utf8_lossy(&fs::read(path(key, "days")).unwrap_or_default()))
+}
+
+/// Adds a day, unless it is there already.
+pub(super) fn add_day(key: &str, day: Day) {
+    let path = path(key, "days");
+    let written = match days(key).add(day) {
+        Change::Nothing => Ok(()),
+        Change::Append(line) => append(&path, &line),
+        Change::Replace(text) => replace(&path, text.as_bytes()),
     };
-    if let Err(error) = write() {
+    report(&path, written);
+}
+
+fn report(path: &Path, written: Result<()>) {
+    if let Err(error) = written {
         tracing::warn!("{}: the history of the disk is not kept: {error}", path.display());
     }
 }
 
-/// The file of a disk. Serial numbers and paths may have any character.
-fn path(key: &str) -> PathBuf {
+fn replace(path: &Path, text: &[u8]) -> Result<()> {
+    fs::create_dir_all(path.with_file_name(""))?;
+    let new = path.with_extension("new");
+    fs::write(&new, text)?;
+    fs::rename(&new, path)
+}
+
+fn append(path: &Path, line: &str) -> Result<()> {
+    fs::create_dir_all(path.with_file_name(""))?;
+    let mut file = File::options().create(true).append(true).open(path)?;
+    // An empty line ends one that a crash has cut.
+    file.write_all(format!("\n{line}").as_bytes())
+}
+
+/// A file of a disk. Serial numbers and paths may have any character.
+fn path(key: &str, ending: &str) -> PathBuf {
     let plain = |c: char| if c.is_ascii_alphanumeric() || "-_".contains(c) { c } else { '_' };
     let name: String = key.chars().map(plain).collect();
-    places::state().join("health").join(format!("{name}.json"))
+    places::state().join("health").join(format!("{name}.{ending}"))
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use policy::health::{Answer, Reading, Verdict, read};
+use policy::health::{Answer, Level, Reading, Verdict, read};
 
 use super::tool;
 use crate::api::{DiskHealth, HealthLevel, SmartAttribute};
@@ -47,9 +47,19 @@ pub(crate) fn command(arguments: &[&str], disk: &Path) -> Result<(), String> {
     }
 }
 
+/// A level, as the API shows it.
+pub(super) fn level_of(level: Level) -> HealthLevel {
+    match level {
+        Level::Ok => HealthLevel::Ok,
+        Level::Watch => HealthLevel::Watch,
+        Level::Suspect => HealthLevel::Suspect,
+        Level::Replace => HealthLevel::Replace,
+        Level::Fail => HealthLevel::Fail,
+    }
+}
+
 /// A verdict on a disk and its latest SMART data, as the API shows them.
 pub(crate) fn health_of(verdict: &Verdict, reading: Option<&Reading>) -> DiskHealth {
-    use policy::health::Level;
     let attributes = reading.into_iter().flat_map(|reading| &reading.attributes);
     let attribute = |it: &policy::health::Attribute| SmartAttribute {
         id: it.id.clone(),
@@ -57,13 +67,7 @@ pub(crate) fn health_of(verdict: &Verdict, reading: Option<&Reading>) -> DiskHea
         raw: it.raw,
     };
     DiskHealth {
-        level: match verdict.level {
-            Level::Ok => HealthLevel::Ok,
-            Level::Watch => HealthLevel::Watch,
-            Level::Suspect => HealthLevel::Suspect,
-            Level::Replace => HealthLevel::Replace,
-            Level::Fail => HealthLevel::Fail,
-        },
+        level: level_of(verdict.level),
         reasons: verdict.reasons.clone(),
         step: None,
         temperature_celsius: reading.and_then(|reading| reading.temperature_celsius),

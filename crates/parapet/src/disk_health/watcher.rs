@@ -7,8 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use jiff::Timestamp;
+use jiff::civil::Date;
+use jiff::tz::TimeZone;
 use policy::health::{
-    Answer, Disk, Level, Own, Plan, PlannedMember, Reading, Settings, Standing, Verdict,
+    Answer, Day, Disk, Level, Own, Plan, PlannedMember, Reading, Settings, Standing, Verdict,
 };
 
 use super::whole::{self, WholeDisk};
@@ -44,6 +46,8 @@ struct Watched {
     own: Vec<Own>,
     /// True if smartctl was asked: a disk that joins is not to wait for its turn.
     asked: bool,
+    /// The latest day in the history of the disk.
+    noted: Option<Date>,
 }
 
 impl Watcher {
@@ -106,6 +110,7 @@ impl Watcher {
                     verdict: Verdict::default(),
                     own: Vec::new(),
                     asked: false,
+                    noted: None,
                 });
                 // The kernel may have given it another name.
                 watched.whole.clone_from(whole);
@@ -134,6 +139,12 @@ impl Watcher {
             watched.verdict = watched.disk.observe(now, reading.as_ref(), own, &self.settings);
             if watched.disk != before {
                 memory::store(&key, &watched.disk);
+            }
+            if let Some(reading) = &reading {
+                let today = now.to_zoned(TimeZone::UTC).date();
+                if watched.noted.replace(today) != Some(today) {
+                    memory::add_day(&key, Day::of(today, watched.verdict.level, reading));
+                }
             }
         }
     }
@@ -261,7 +272,5 @@ fn places_of(member: &Member) -> Vec<(String, Option<WholeDisk>)> {
     if found.is_empty() {
         return vec![(member.name.clone(), None)];
     }
-    let keyed =
-        |whole: WholeDisk| (whole.serial().unwrap_or_else(|| whole.name.clone()), Some(whole));
-    found.into_iter().map(keyed).collect()
+    found.into_iter().map(|whole| (whole.key(), Some(whole))).collect()
 }

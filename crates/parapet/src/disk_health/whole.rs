@@ -37,6 +37,11 @@ impl WholeDisk {
         disks::serial(&self.path())
     }
 
+    /// The name by which it is remembered: its serial number, or else the kernel's name.
+    pub(super) fn key(&self) -> String {
+        self.serial().unwrap_or_else(|| self.name.clone())
+    }
+
     /// Its size in bytes; 0 if unknown.
     pub(crate) fn bytes(&self) -> u64 {
         let sectors = first_text(&self.folder(), &["size"]).and_then(|text| text.parse().ok());

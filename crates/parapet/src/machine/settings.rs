@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::ValueEnum;
+use panel::{Listen, Protection, Unprotected};
 use policy::config::{Document, Loaded};
 
 use crate::api::Order;
@@ -12,6 +13,7 @@ use crate::engine::Cache;
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::flags;
 use crate::size::Size;
+use crate::tls::Files;
 
 /// Where the configuration is, unless the user names another file.
 pub(crate) const USUAL: &str = "/etc/parapet/parapet.toml";
@@ -57,20 +59,54 @@ fn check(loaded: &Loaded) -> Result<()> {
     for address in &config.nbd.listen {
         parsed(loaded, "nbd.listen", address, flags::address)?;
     }
-    if let Some(listen) = &config.page.listen {
-        let listen = parsed(loaded, "page.listen", listen, |text| text.parse::<panel::Listen>())?;
-        let page = &config.page;
-        if page.actions && page.login.is_none() && matches!(listen, panel::Listen::Tcp(_)) {
-            let wrong = |_: &str| Err::<(), _>("over TCP they need page.login".to_owned());
-            parsed(loaded, "page.actions", "true", wrong)?;
-        }
-    }
-    for folder in config.arrays.scan.iter().filter(|folder| !folder.starts_with('/')) {
-        let wrong = |_: &str| Err::<(), _>("name a folder by its whole path".to_owned());
-        parsed(loaded, "arrays.scan", folder, wrong)?;
+    check_tls(loaded)?;
+    check_page(loaded)?;
+    if let Some(folder) = config.arrays.scan.iter().find(|folder| !folder.starts_with('/')) {
+        return Err(mistake(loaded, "arrays.scan", folder, "name a folder by its whole path"));
     }
     for name in config.array.keys() {
         ArraySettings::of(loaded, name, "")?;
+    }
+    Ok(())
+}
+
+/// Tests the page: each address has the protection that it needs.
+fn check_page(loaded: &Loaded) -> Result<()> {
+    let page = &loaded.config.page;
+    let Some(text) = &page.listen else { return Ok(()) };
+    let listen = parsed(loaded, "page.listen", text, |text| text.parse::<Listen>())?;
+    let protection = Protection {
+        tls: page.tls_cert.is_some(),
+        client_certificates: page.tls_ca.is_some(),
+        login: page.login.is_some(),
+    };
+    protection.check(&listen, page.actions).map_err(|why| {
+        let (key, text, remedy) = match why {
+            Unprotected::NoTls => ("page.listen", text.as_str(), "add page.tls_cert"),
+            Unprotected::Open => ("page.listen", text.as_str(), "add page.login or page.tls_ca"),
+            Unprotected::OpenActions => ("page.actions", "true", "add page.login or page.tls_ca"),
+            Unprotected::TlsOnUnix => ("page.listen", text.as_str(), "leave out page.tls_cert"),
+        };
+        mistake(loaded, key, text, &format!("{why}; {remedy}"))
+    })
+}
+
+/// Tests that certificates have their keys.
+fn check_tls(loaded: &Loaded) -> Result<()> {
+    let (nbd, page) = (&loaded.config.nbd, &loaded.config.page);
+    for (section, files) in [
+        ("nbd", [&nbd.tls_cert, &nbd.tls_key, &nbd.tls_ca]),
+        ("page", [&page.tls_cert, &page.tls_key, &page.tls_ca]),
+    ] {
+        let [certificate, key, authority] =
+            files.map(|path| path.as_ref().map(|path| Path::new(path)));
+        if let Err(failure) = Files::of(certificate, key, authority) {
+            let names = ["tls_cert", "tls_key", "tls_ca"].map(|name| format!("{section}.{name}"));
+            let mut given =
+                names.iter().zip(files).filter_map(|(name, path)| Some((name, path.as_ref()?)));
+            let Some((name, path)) = given.next() else { continue };
+            return Err(mistake(loaded, name, path, &failure.message));
+        }
     }
     Ok(())
 }
@@ -82,11 +118,13 @@ pub(crate) fn parsed<T>(
     text: &str,
     parse: impl Fn(&str) -> std::result::Result<T, String>,
 ) -> Result<T> {
-    parse(text).map_err(|why| {
-        let place = loaded.origin(key).map_or(String::new(), |origin| format!("{origin}: "));
-        let message = format!("{place}{key}: {text:?}: {why}");
-        Failure::new(Id::Usage, message, "correct it; parapet config check tests it")
-    })
+    parse(text).map_err(|why| mistake(loaded, key, text, &why))
+}
+
+fn mistake(loaded: &Loaded, key: &str, text: &str, why: &str) -> Failure {
+    let place = loaded.origin(key).map_or(String::new(), |origin| format!("{origin}: "));
+    let message = format!("{place}{key}: {text:?}: {why}");
+    Failure::new(Id::Usage, message, "correct it; parapet config check tests it")
 }
 
 /// The settings of an array.

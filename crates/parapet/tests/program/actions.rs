@@ -39,7 +39,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    fn header(&self, name: &str) -> Option<&str> {
+    pub fn header(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
     }
 
@@ -49,7 +49,7 @@ impl Answer {
     }
 
     /// The token of its forms.
-    fn token(&self) -> &str {
+    pub fn token(&self) -> &str {
         let rest = self.body.split("name=\"token\" value=\"").nth(1).expect(&self.body);
         rest.split('"').next().unwrap()
     }

@@ -9,7 +9,7 @@ use crate::world::{World, until};
 /// The verdict of the only array.
 const VERDICT: &str = "return document.querySelector('h2').innerText";
 /// True if the page is wider than its window.
-const OVERFLOWS: &str =
+pub const OVERFLOWS: &str =
     "return document.documentElement.scrollWidth > document.documentElement.clientWidth";
 
 #[test]

@@ -15,14 +15,14 @@ const SEAGATE: &str = include_str!("../../../policy/src/health/documents/seagate
 const ASLEEP: &str = include_str!("../../../policy/src/health/documents/asleep.json");
 
 /// Loop devices with an array on them, and programs that play their SMART data.
-struct Rack {
-    world: World,
-    devices: Vec<String>,
+pub struct Rack {
+    pub world: World,
+    pub devices: Vec<String>,
 }
 
 impl Rack {
     /// Makes so many disks; none if this user may not.
-    fn new(disks: usize) -> Option<Rack> {
+    pub fn new(disks: usize) -> Option<Rack> {
         let mut rack = Rack { world: World::new(), devices: Vec::new() };
         for number in 0..disks {
             let name = format!("d{number}");
@@ -47,7 +47,7 @@ impl Rack {
     }
 
     /// Makes a program of these lines of shell.
-    fn program(&self, name: &str, lines: &str) {
+    pub fn program(&self, name: &str, lines: &str) {
         let path = self.world.path("bin").join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         let text = format!("#!/bin/sh\nPATH=/usr/bin:/bin\n{lines}\n");
@@ -59,7 +59,7 @@ impl Rack {
     }
 
     /// Changes the SMART data of a disk that is otherwise well.
-    fn set(&self, number: usize, change: impl FnOnce(&mut Value)) {
+    pub fn set(&self, number: usize, change: impl FnOnce(&mut Value)) {
         let mut document: Value = serde_json::from_str(SEAGATE).unwrap();
         document["serial_number"] = json!(format!("SERIAL{number}"));
         change(&mut document);
@@ -74,7 +74,7 @@ impl Rack {
         std::fs::rename(new, self.world.path(&format!("{name}.json"))).unwrap();
     }
 
-    fn create(&self, level: &str, members: usize) {
+    pub fn create(&self, level: &str, members: usize) {
         let (members, spares) = self.devices.split_at(members);
         let mut words = vec!["create", "tank", "--level", level, "--yes"];
         spares.iter().for_each(|spare| words.extend(["--spare", spare]));
@@ -86,7 +86,7 @@ impl Rack {
         format!("PATH={}", self.world.path("bin").display())
     }
 
-    fn serve(&self, flags: &[&str]) -> Server {
+    pub fn serve(&self, flags: &[&str]) -> Server {
         let path = self.path();
         let program = ["env", &path, env!("CARGO_BIN_EXE_parapet"), "serve", "tank"];
         let devices: Vec<&str> = self.devices.iter().map(String::as_str).collect();
@@ -103,12 +103,12 @@ impl Rack {
         (ran.status.code().unwrap(), String::from_utf8(text).unwrap())
     }
 
-    fn status(&self) -> Value {
+    pub fn status(&self) -> Value {
         self.world.order(&["status", "tank"])
     }
 
     /// Waits until a member's disk has this level; returns its health.
-    fn wait_for(&self, slot: usize, level: &str) -> Value {
+    pub fn wait_for(&self, slot: usize, level: &str) -> Value {
         let health = || self.status()["slots"][slot]["member"]["health"].clone();
         until(|| health()["level"] == level);
         health()
@@ -118,7 +118,7 @@ impl Rack {
         self.world.order(&["events", "tank"])["events"].as_array().unwrap().clone()
     }
 
-    fn read(&self, name: &str) -> String {
+    pub fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.world.path(name)).unwrap_or_default()
     }
 }
@@ -133,7 +133,7 @@ impl Drop for Rack {
     }
 }
 
-fn attribute(document: &mut Value, id: u64, raw: u64) {
+pub fn attribute(document: &mut Value, id: u64, raw: u64) {
     let table = document["ata_smart_attributes"]["table"].as_array_mut().unwrap();
     let attribute = table.iter_mut().find(|it| it["id"] == id).unwrap();
     attribute["raw"] = json!({ "value": raw, "string": raw.to_string() });
@@ -143,7 +143,7 @@ fn fail(document: &mut Value) {
     document["smart_status"]["passed"] = json!(false);
 }
 
-const FAST: [&str; 2] = ["--health", "--health-poll=20ms"];
+pub const FAST: [&str; 2] = ["--health", "--health-poll=20ms"];
 
 /// A disk becomes suspect, then fails by its own account; it is copied to the spare while it still
 /// serves. A second bad disk waits for the end of that copy, and for a spare.

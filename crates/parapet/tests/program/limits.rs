@@ -14,7 +14,9 @@ use net::nbd::limits as nbd;
 use net::nbd::wire::MAX_STRING_BYTES;
 
 use crate::actions::{self, PASSWORD, log_in, set_password, with_actions};
+use crate::page_tls::{is_closed, is_served, silent, with_tls};
 use crate::panel::with_page;
+use crate::tls::certificates;
 use crate::world::World;
 
 /// Maximum number of threads of a server, as in the program's help.
@@ -72,6 +74,7 @@ const LIMITS: &[(&str, Option<u64>)] = &[
     ("`net::aoe::target::access::MAX_MACS`", Some(aoe_access::MAX_MACS as u64)),
     ("`net::aoe::target::access::MAX_KEYS`", Some(aoe_access::MAX_KEYS as u64)),
     ("`panel::MOST_CONNECTIONS`", Some(::panel::MOST_CONNECTIONS as u64)),
+    ("`panel::MOST_HANDSHAKES`", Some(::panel::MOST_HANDSHAKES as u64)),
     ("`panel::MOST_SESSIONS`", Some(::panel::MOST_SESSIONS as u64)),
     ("`panel::MOST_FAILED_LOGINS`", Some(::panel::MOST_FAILED_LOGINS as u64)),
     ("`panel::MOST_FORM_BYTES`", Some(::panel::MOST_FORM_BYTES as u64)),
@@ -288,6 +291,24 @@ fn page_connections() {
     waits.set_nonblocking(false).unwrap();
     drop(streams.pop());
     answered(&mut waits);
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn page_handshakes() {
+    let world = World::new();
+    certificates(&world);
+    let members = world.create("1", 2, &[]);
+    let (server, port) = with_tls(&world, &members, &["--page-tls-ca", "pki/ca-cert.pem"]);
+    let most = ::panel::MOST_HANDSHAKES;
+    let mut streams: Vec<TcpStream> = (0..most).map(|_| silent(&port)).collect();
+    assert!(!is_closed(&mut streams[0], false));
+    streams.push(silent(&port));
+    assert!(is_closed(&mut streams[0], true));
+    // One more takes the place of the next.
+    assert!(is_served(&world, &port));
+    assert!(is_closed(&mut streams[1], true));
+    assert!(streams[2..].iter_mut().all(|stream| !is_closed(stream, false)));
     assert_eq!(server.terminate(), 0);
 }
 

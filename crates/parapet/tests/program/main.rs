@@ -1,6 +1,6 @@
 //! Tests of the real program with real files and real NBD clients.
 //!
-//! Needs libnbd-bin, nbdkit, qemu-utils, fio, mdadm, openssl, prometheus and chromium
+//! Needs libnbd-bin, nbdkit, qemu-utils, fio, mdadm, curl, openssl, prometheus and chromium
 //! (`cargo xtask tools` installs them); a test whose tool is missing fails and names the package.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
@@ -16,6 +16,7 @@ mod clients;
 mod completions;
 mod control;
 mod crash;
+mod disk_page;
 mod disks;
 mod former;
 mod golden;
@@ -36,6 +37,7 @@ mod mixed;
 mod nested;
 mod network_faults;
 mod notify;
+mod page_tls;
 mod panel;
 mod peers;
 mod policy;

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::world::{World, until};
 
 /// Chromium without a window; ends with its test.
 pub struct Browser {
@@ -40,6 +40,8 @@ impl Browser {
         let capabilities = json!({
             "goog:chromeOptions": { "args": arguments },
             "goog:loggingPrefs": { "browser": "ALL" },
+            // The CA of a test is not the system's.
+            "acceptInsecureCerts": true,
         });
         let body = json!({ "capabilities": { "alwaysMatch": capabilities } });
         let created = browser.send("POST", "/session", &body);
@@ -75,6 +77,14 @@ impl Browser {
     /// Opens a page.
     pub fn open(&self, url: &str) {
         self.command("url", &json!({ "url": url }));
+    }
+
+    /// Waits until an open page has its first live event.
+    pub fn until_live(&self) {
+        until(|| {
+            let connection = "return document.getElementById('connection')?.innerText";
+            self.script(connection) == "Live"
+        });
     }
 
     /// Evaluates a script, such as `return document.title`.

@@ -148,6 +148,9 @@ pub struct Disk {
     serial: Option<String>,
     /// The latest SMART data.
     reading: Option<Reading>,
+    /// When it was read.
+    #[serde(default)]
+    read_at: Option<Timestamp>,
     /// The latest counts of each member on it: failed reads, wrong checksums.
     members: BTreeMap<String, (u64, u64)>,
     growth: BTreeMap<Counter, Growth>,
@@ -159,6 +162,11 @@ impl Disk {
     /// The latest SMART data.
     pub fn reading(&self) -> Option<&Reading> {
         self.reading.as_ref()
+    }
+
+    /// When it was read.
+    pub fn read_at(&self) -> Option<Timestamp> {
+        self.read_at
     }
 
     /// Takes new SMART data, if the disk was awake, and what arrays see of it; judges the disk.
@@ -199,6 +207,7 @@ impl Disk {
             }
         }
         self.reading = Some(reading.clone());
+        self.read_at = Some(now);
     }
 
     fn take_own(&mut self, now: Timestamp, own: &[Own]) {

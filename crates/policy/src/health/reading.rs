@@ -10,6 +10,9 @@ use serde_json::Value;
 
 use super::Counter;
 
+/// The self-tests that are kept of a disk; it remembers 20 or 21.
+const MOST_SELF_TESTS: usize = 21;
+
 /// What a document says.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
@@ -50,8 +53,24 @@ pub struct Reading {
     pub failed_self_test: Option<String>,
     /// Progress of a running self-test: percent that remain.
     pub self_test_remaining_percent: Option<u64>,
-    /// Raw values, for metrics.
+    /// Values, for people and metrics.
     pub attributes: Vec<Attribute>,
+    /// The latest self-tests that the disk remembers, the latest first.
+    #[serde(default)]
+    pub self_tests: Vec<SelfTest>,
+}
+
+/// A self-test of a disk.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SelfTest {
+    /// Such as `Short offline`.
+    pub kind: String,
+    /// Such as `Completed without error`.
+    pub result: String,
+    /// True if the disk passed; none if it does not say, or the test was aborted.
+    pub passed: Option<bool>,
+    /// The time in service at which it ended, in hours.
+    pub power_on_hours: Option<u64>,
 }
 
 /// Spare blocks of an NVMe disk, in percent.
@@ -63,8 +82,8 @@ pub struct SpareBlocks {
     pub threshold_percent: u64,
 }
 
-/// A raw value.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A value.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attribute {
     /// ATA's number, or the name that NVMe or SCSI has.
     pub id: String,
@@ -72,6 +91,15 @@ pub struct Attribute {
     pub name: String,
     /// Raw value; packed counters are unpacked.
     pub raw: u64,
+    /// ATA's normalized value: the higher, the better.
+    #[serde(default)]
+    pub value: Option<u64>,
+    /// The lowest normalized value so far.
+    #[serde(default)]
+    pub worst: Option<u64>,
+    /// The disk counts the attribute as failed at this normalized value.
+    #[serde(default)]
+    pub threshold: Option<u64>,
 }
 
 /// Reads a document of `smartctl --json -a`.
@@ -143,7 +171,10 @@ impl Reading {
                 _ => None,
             };
             self.counters.extend(counter.map(|counter| (counter, raw)));
-            self.attributes.push(Attribute { id: id.to_string(), name, raw });
+            let [value, worst, threshold] =
+                ["value", "worst", "thresh"].map(|key| attribute[key].as_u64());
+            let id = id.to_string();
+            self.attributes.push(Attribute { id, name, raw, value, worst, threshold });
         }
         let is_nvme = document["nvme_smart_health_information_log"].is_object();
         // NVMe also counts heat as not passed; its warnings say more.
@@ -205,7 +236,8 @@ impl Reading {
     }
 
     fn add_named(&mut self, id: &str, raw: Option<u64>) {
-        let attribute = |raw| Attribute { id: id.into(), name: id.replace('_', " "), raw };
+        let name = id.replace('_', " ");
+        let attribute = |raw| Attribute { id: id.into(), name, raw, ..Attribute::default() };
         self.attributes.extend(raw.map(attribute));
     }
 
@@ -236,7 +268,49 @@ impl Reading {
         let failed = of_ata.or(of_nvme).or(of_scsi);
         self.failed_self_test =
             failed.map(|status| status["string"].as_str().unwrap_or("it failed").to_lowercase());
+        self.self_tests = self_tests(document);
     }
+}
+
+/// The log of self-tests, the latest first.
+fn self_tests(document: &Value) -> Vec<SelfTest> {
+    let rows = |log: &'static str| document.pointer(log).and_then(Value::as_array);
+    let ata =
+        ["/ata_smart_self_test_log/extended/table", "/ata_smart_self_test_log/standard/table"]
+            .into_iter()
+            .find_map(rows);
+    let of_ata = ata.into_iter().flatten().map(|row| {
+        let passed = row["status"]["passed"].as_bool();
+        self_test(&row["type"], &row["status"], passed, &row["lifetime_hours"])
+    });
+    // Result 0: no error. Results 1 to 4, 8 and 9: aborted.
+    let nvme = rows("/nvme_self_test_log/table").into_iter().flatten();
+    let of_nvme = nvme.map(|row| {
+        let result = &row["self_test_result"];
+        let passed = outcome(result["value"].as_u64(), 5..=7);
+        self_test(&row["self_test_code"], result, passed, &row["power_on_hours"])
+    });
+    // Result 0: no error. Results 1 and 2: aborted.
+    let scsi = (0..MOST_SELF_TESTS).map(|number| &document[format!("scsi_self_test_{number}")]);
+    let of_scsi = scsi.filter(|row| row.is_object()).map(|row| {
+        let passed = outcome(row["result"]["value"].as_u64(), 3..=7);
+        self_test(&row["code"], &row["result"], passed, &row["power_on_time"]["hours"])
+    });
+    of_ata.chain(of_nvme).chain(of_scsi).take(MOST_SELF_TESTS).collect()
+}
+
+/// True if the test passed, by the number of its result.
+fn outcome(result: Option<u64>, failed: std::ops::RangeInclusive<u64>) -> Option<bool> {
+    match result? {
+        0 => Some(true),
+        result => failed.contains(&result).then_some(false),
+    }
+}
+
+fn self_test(kind: &Value, result: &Value, passed: Option<bool>, hours: &Value) -> SelfTest {
+    let text = |value: &Value| value["string"].as_str().unwrap_or("unknown").trim().to_owned();
+    let (kind, result) = (text(kind), text(result));
+    SelfTest { kind, result, passed, power_on_hours: hours.as_u64() }
 }
 
 /// The raw value of an ATA attribute, unpacked.
@@ -253,8 +327,10 @@ fn raw_of(attribute: &Value) -> Option<u64> {
     match (attribute["id"].as_u64(), numbers.as_deref()) {
         (Some(188), Some([_, _, total])) => Some(*total),
         (Some(188), _) => value.map(|value| value & 0xffff),
-        // `16 (0 2)`: further counters follow.
-        (Some(5 | 187 | 197 | 198 | 199), _) if words.len() > 1 => words[0].parse().ok().or(value),
+        // `16 (0 2)`, `34 (Min/Max 32/34)`: the value, then others packed beside it.
+        _ if words.get(1).is_some_and(|word| word.starts_with('(')) => {
+            words[0].parse().ok().or(value)
+        }
         // A count of sectors has 32 bits; the other 16 are a counter of another kind.
         (Some(5 | 187 | 197 | 198), _) => value.map(|value| value & 0xffff_ffff),
         _ => value,

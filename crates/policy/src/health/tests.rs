@@ -85,6 +85,9 @@ fn healthy_disks_of_each_protocol_are_read_and_well() {
         assert_eq!(reading.power_on_hours, Some(hours));
         assert_eq!(reading.temperature_celsius, Some(celsius));
         assert!(reading.model.is_some() && !reading.attributes.is_empty());
+        let test = reading.self_tests.first().unwrap();
+        assert_eq!((test.passed, reading.self_tests.len()), (Some(true), 1));
+        assert!(test.power_on_hours < Some(hours) && test.result.starts_with("Completed"));
         disk.expect_ok();
         disk.expect_ok();
     }
