@@ -7,7 +7,7 @@ use clap::ValueEnum;
 use net::nbd::limits::{DEFAULT_MEMORY, MAX_PAYLOAD};
 use net::nbd::wire::MAX_STRING_BYTES;
 use os::{Address, Listener, Signals, Spawner, Stdio};
-use panel::{Listen, Running};
+use panel::Listen;
 use policy::alerts::Channel;
 use policy::config::Loaded;
 
@@ -23,6 +23,7 @@ use crate::terminal::Terminal;
 use crate::{notify, places, systemd, tls};
 
 mod health;
+mod reload;
 pub(crate) mod sources;
 
 pub(crate) use sources::{Sources, members_among, resting};
@@ -231,24 +232,17 @@ impl Outlets {
                 Ok(()) => self.open(&daemon, &on).await,
                 Err(failure) => Err(failure),
             };
-            let page = match opened.and_then(|()| self.open_page(&daemon)) {
+            let page = match opened.and_then(|()| self.start_own_clients(&daemon)) {
                 Ok(page) => page,
                 Err(failure) => {
                     // Stop the started arrays in order, then report the failure.
                     let _ = daemon.close().await;
-                    return Err(failure);
-                }
-            };
-            let health = match self.health.start(&daemon.control_addresses()) {
-                Ok(health) => health,
-                Err(failure) => {
-                    let _ = daemon.close().await;
+                    daemon.own_clients().end();
                     return Err(failure);
                 }
             };
             self.warn(&daemon);
-            let address = page.as_ref().map(|(_, address)| address.clone());
-            let serving = Serving { page: address, ..serving(&daemon) };
+            let serving = Serving { page, ..serving(&daemon) };
             if self.stdio {
                 let stdio = Stdio::take(&on).map_err(|error| {
                     let message = format!("standard input and output: {error}");
@@ -261,7 +255,7 @@ impl Outlets {
             }
             systemd::ready(&format!("serving {} arrays", serving.arrays.len()));
             let ended = daemon.run(&signals).await;
-            drop(health);
+            daemon.own_clients().end();
             ended
         })?;
         Ok(Exit::Done)
@@ -287,12 +281,29 @@ impl Outlets {
         Ok(())
     }
 
-    /// Starts the web page, if there is to be one.
-    fn open_page(&self, daemon: &Daemon) -> Result<Option<(Running, String)>> {
-        let control = daemon.control_addresses();
+    /// Starts the web page and the watcher of disks, where they are wanted. Returns the address of
+    /// the page.
+    fn start_own_clients(&self, daemon: &Daemon) -> Result<Option<String>> {
+        let page = self.start_page(daemon)?;
+        self.start_watcher(daemon)?;
+        Ok(page)
+    }
+
+    /// Starts the web page, if there is to be one. Returns its address.
+    fn start_page(&self, daemon: &Daemon) -> Result<Option<String>> {
+        let Some(listen) = &self.page else { return Ok(None) };
         let (actions, login) = (self.page_actions, self.page_login.clone());
         let wanted = page::Wanted { actions, login };
-        self.page.as_ref().map(|listen| page::of_server(listen, &control, &wanted)).transpose()
+        let (page, address) = page::of_server(listen, &daemon.control_addresses(), &wanted)?;
+        daemon.own_clients().set_page(page);
+        Ok(Some(address))
+    }
+
+    /// Starts to watch disks, if they are to be watched.
+    fn start_watcher(&self, daemon: &Daemon) -> Result<()> {
+        let watcher = self.health.start(&daemon.control_addresses())?;
+        watcher.into_iter().for_each(|watcher| daemon.own_clients().set_watcher(watcher));
+        Ok(())
     }
 
     /// Warns of addresses that admit too many clients, or none.
@@ -318,7 +329,7 @@ impl Outlets {
         let control = self.control.path().map(|path| Address::Unix(path.to_owned()));
         match kind {
             "control" if control.as_ref() == Some(&address) => daemon.listen_on(listener),
-            "nbd" if self.nbd.contains(&address) => daemon.accept_nbd(listener),
+            "nbd" if self.nbd.contains(&address) => daemon.accept_nbd(listener, Some(address)),
             _ => systemd::forget(kind, &address),
         }
     }
@@ -333,7 +344,7 @@ impl Outlets {
             match systemd::stored_kind(&name) {
                 Some(kind) => self.take_stored(kind, listener, daemon),
                 None if name == "control" => daemon.listen_on(listener),
-                None => daemon.accept_nbd(listener),
+                None => daemon.accept_nbd(listener, None),
             }
         }
         let stored = daemon.nbd_addresses();

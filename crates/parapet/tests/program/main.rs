@@ -41,6 +41,7 @@ mod peers;
 mod policy;
 mod quickstart;
 mod recover;
+mod reload;
 mod remote;
 mod scan;
 mod schema;
