@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use policy::health::Disk;
 
-use crate::places;
+use crate::{atomic_file, places};
 
 /// Reads what is remembered of a disk; nothing if the file is damaged.
 pub(super) fn load(key: &str) -> Disk {
@@ -30,12 +30,7 @@ pub(super) fn load(key: &str) -> Disk {
 /// Writes it.
 pub(super) fn store(key: &str, disk: &Disk) {
     let path = path(key);
-    let write = || -> std::io::Result<()> {
-        fs::create_dir_all(path.with_file_name(""))?;
-        let new = path.with_extension("new");
-        fs::write(&new, serde_json::to_vec(disk)?)?;
-        fs::rename(&new, &path)
-    };
+    let write = || atomic_file::replace(&path, &serde_json::to_vec(disk)?);
     if let Err(error) = write() {
         tracing::warn!("{}: the history of the disk is not kept: {error}", path.display());
     }

@@ -25,6 +25,7 @@ mod hole;
 mod hygiene;
 mod import;
 mod journal;
+mod kept_alerts;
 mod ladder;
 mod levels;
 mod limits;
