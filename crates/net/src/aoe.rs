@@ -25,7 +25,7 @@ use std::time::Duration;
 
 pub use discover::discover;
 pub use initiator::Initiator;
-pub use target::{Host, Lun, LunOptions, LunState, Target};
+pub use target::{Host, Lun, LunOptions, LunPolicy, LunState, Target};
 pub use wire::Address;
 
 /// How long a frame may be in the wire, from the call that sends it to its arrival. Queues of ports

@@ -53,6 +53,7 @@ mod log;
 mod managed;
 mod network;
 mod orders;
+mod own_clients;
 mod parts;
 mod problems;
 mod scrub;
@@ -91,8 +92,9 @@ pub(crate) struct Daemon {
     managed: managed::Managed,
     server: Server,
     crew: Crew,
-    secure: bool,
-    nbd: RefCell<Vec<Address>>,
+    own_clients: own_clients::OwnClients,
+    secure: Cell<bool>,
+    nbd: RefCell<Vec<listen::NbdListener>>,
     /// Number of NBD listeners so far: each has its own number and connection limit.
     listeners: Cell<usize>,
     control: RefCell<Vec<Address>>,
@@ -145,7 +147,8 @@ impl Daemon {
             managed: managed::Managed::default(),
             server,
             crew,
-            secure,
+            own_clients: own_clients::OwnClients::default(),
+            secure: Cell::new(secure),
             nbd: RefCell::default(),
             listeners: Cell::new(0),
             control: RefCell::default(),
@@ -323,7 +326,7 @@ impl Daemon {
 
     /// Returns the NBD addresses.
     pub(crate) fn nbd_addresses(&self) -> Vec<Address> {
-        self.nbd.borrow().clone()
+        self.nbd.borrow().iter().filter_map(|it| it.address.clone()).collect()
     }
 
     /// Returns the AoE addresses.
@@ -338,17 +341,39 @@ impl Daemon {
 
     /// Returns whether TLS is required.
     pub(crate) fn is_secure(&self) -> bool {
-        self.secure
+        self.secure.get()
+    }
+
+    /// Requires TLS with this identity, or none, of NBD clients that connect from now on.
+    /// Connections stay as they are.
+    pub(crate) fn require_tls(&self, tls: Option<&Identity>) {
+        self.secure.set(tls.is_some());
+        self.server.set_tls(tls.map(|tls| Rc::new(tls.clone()) as _));
+        self.crew.send_each(|_| WorkerCommand::Secure(tls.cloned()));
+    }
+
+    /// Returns the server's own clients.
+    pub(crate) fn own_clients(&self) -> &own_clients::OwnClients {
+        &self.own_clients
     }
 
     /// Returns the outcome of `work`, or none if shutdown begins first.
     async fn unless_ending<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let ending = async {
-            while !self.ending.get() {
+        self.unless(|| self.ending.get(), work).await
+    }
+
+    /// Returns the outcome of `work`, or none if `is_over` becomes true first.
+    async fn unless<T>(
+        &self,
+        is_over: impl Fn() -> bool,
+        work: impl Future<Output = T>,
+    ) -> Option<T> {
+        let over = async {
+            while !is_over() {
                 self.stirred.wait().await;
             }
         };
-        first(work, ending).await
+        first(work, over).await
     }
 
     /// Begins the shutdown.

@@ -35,6 +35,7 @@ pub(crate) struct Machine {
     /// The file of the configuration.
     file: Option<PathBuf>,
     loaded: RefCell<policy::config::Loaded>,
+    applied: RefCell<reload::Applied>,
     arrivals: Arrivals,
     maintenance: maintenance::Maintenance,
     /// Raised when the folders are to be searched.
@@ -57,6 +58,7 @@ impl Machine {
         let machine = Rc::new(Machine {
             daemon: Rc::clone(daemon),
             file,
+            applied: RefCell::new(reload::Applied::new(&loaded.config)),
             loaded: RefCell::new(loaded),
             arrivals: Arrivals::default(),
             maintenance: maintenance::Maintenance::default(),

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod api;
+mod atomic_file;
 mod client;
 mod cmd;
 mod completion;

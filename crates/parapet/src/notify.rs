@@ -2,29 +2,32 @@
 //!
 //! ```text
 //!   server ──▶ Handle ──▶ Line: Outbox ──▶ thread of this channel ──▶ program | web | mail
+//!                  │               └─────▶ keeper, a thread of its own ──▶ STATE/alerts
 //!                  └────▶ Line …                 heartbeat, a thread of its own ──▶ web
 //! ```
 //!
 //! `policy::alerts` decides what each channel is told, and when. Each channel has a thread, so
-//! that a mail server that hangs delays neither an array nor another channel. Keeps no event on a
-//! disk: those not delivered when the server stops are lost, and the log says so.
+//! that a mail server that hangs delays neither an array nor another channel. What waits is kept on
+//! disk: the next server with a channel of the same destination sends it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use policy::alerts::{Channel, Event, Heartbeat, Kind, Notice, Web};
+use policy::alerts::{Channel, Event, Heartbeat, Kind, Notice, TOO_OLD, Web};
 
 use crate::api::{ChannelState, HistoryEntry, Severity};
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::places;
 
 mod heartbeat;
+mod keeper;
 mod line;
 mod mail;
 mod program;
 mod secret;
+mod store;
 mod text;
 mod web;
 
@@ -61,31 +64,39 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    /// Starts the channels, or changes them: one that stays as it is keeps its messages, a new one
-    /// is told of the problems that last. Those that go get one more attempt for each message.
+    /// Starts the channels, or changes them: one whose destination stays keeps its messages, a new
+    /// one is told of the problems that last. Those that go get one more attempt for each message.
     ///
     /// Mistakes that [`check`] finds go to the log when a message is due: they must not keep an
     /// array from being served.
     pub(crate) fn reload(&self, channels: &[Channel], heartbeat: Option<&Heartbeat>) {
         let mut old = self.lines.take();
-        let mut lines = Vec::new();
-        for channel in channels {
-            match old.iter().position(|line| line.channel() == channel) {
-                Some(index) => lines.push(old.swap_remove(index)),
-                None => {
-                    let line = Line::start(channel);
-                    self.problems.borrow().values().for_each(|event| line.tell(event));
-                    lines.push(line);
-                }
-            }
-        }
-        self.lines.replace(lines);
+        let mut take = |is_it: &dyn Fn(&Channel) -> bool| {
+            let found = old.iter().position(|line| is_it(&line.channel()));
+            found.map(|index| old.swap_remove(index))
+        };
+        let same: Vec<Option<Line>> =
+            channels.iter().map(|channel| take(&|other| other == channel)).collect();
+        let lines = channels.iter().zip(same).map(|(channel, same)| {
+            let leads_there =
+                |other: &Channel| other.kind.destination() == channel.kind.destination();
+            same.or_else(|| take(&leads_there).inspect(|line| line.change(channel)))
+                .unwrap_or_else(|| self.start(channel))
+        });
+        self.lines.replace(lines.collect());
         // The thread of the arrays does not wait for them.
         old.iter().for_each(Line::end);
         let is_same = self.heart.borrow().as_ref().map(Heart::settings) == heartbeat;
         if !is_same {
             self.heart.replace(heartbeat.map(Heart::start));
         }
+    }
+
+    /// Starts a channel.
+    fn start(&self, channel: &Channel) -> Line {
+        let line = Line::start(channel);
+        self.problems.borrow().values().for_each(|event| line.tell(event));
+        line
     }
 
     /// True if somebody is told.
@@ -211,10 +222,11 @@ fn send(channel: &Channel, notice: &Notice) -> std::result::Result<(), Undeliver
     }
 }
 
-/// Time since a fixed moment.
+/// Time since a fixed moment, so long before the start of the process that messages of an earlier
+/// one have their age.
 fn now() -> Duration {
-    static ORIGIN: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
-    ORIGIN.elapsed()
+    static START: std::sync::LazyLock<Instant> = std::sync::LazyLock::new(Instant::now);
+    TOO_OLD + START.elapsed()
 }
 
 /// The severity of an event, as in the API.

@@ -15,6 +15,11 @@ pub(crate) fn ready(what: &str) {
     send(&format!("READY=1\nSTATUS={}\n", what.replace('\n', " ")));
 }
 
+/// Reports what it does, for `systemctl status`.
+pub(crate) fn status(what: &str) {
+    send(&format!("STATUS={}\n", what.replace('\n', " ")));
+}
+
 /// Reports that the service is stopping.
 pub(crate) fn stopping() {
     send("STOPPING=1\n");

@@ -17,7 +17,7 @@ mod channel;
 mod outbox;
 
 pub use channel::{Channel, Encryption, Heartbeat, Kind, Mail, Secret, Web};
-pub use outbox::{Failing, MOST_WAITING, Notice, Outbox};
+pub use outbox::{Failing, Kept, MOST_WAITING, Notice, Outbox, TOO_OLD};
 
 /// How much an event matters.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Deserialize, Serialize)]
@@ -32,7 +32,7 @@ pub enum Severity {
 }
 
 /// An event of an array.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Event {
     /// Name of the array.
     pub array: String,

@@ -140,6 +140,22 @@ impl Default for Array {
     }
 }
 
+impl Array {
+    /// The keys whose change waits for the next start of the array: to carry it out earlier would
+    /// drop clients, or change what they were promised.
+    pub fn later(&self, new: &Array) -> Vec<&'static str> {
+        let gone = |place: &String| !new.aoe.contains(place);
+        let changes = [
+            ("export", self.export && !new.export),
+            ("read_only", self.read_only != new.read_only),
+            ("aoe", self.aoe.iter().any(gone)),
+            ("attach", self.attach && !new.attach),
+            ("cache", self.cache != new.cache),
+        ];
+        changes.into_iter().filter(|(_, waits)| *waits).map(|(key, _)| key).collect()
+    }
+}
+
 impl Config {
     /// What is special about the array of this name and UUID. A section named by the UUID wins:
     /// several arrays may have one name.
@@ -157,5 +173,34 @@ impl Config {
     pub fn starts(&self, name: &str, uuid: &str) -> bool {
         let start = &self.arrays.start;
         start.is_empty() || start.iter().any(|wanted| wanted == name || wanted == uuid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_would_drop_clients_waits_for_the_next_start() {
+        let usual = Array::default;
+        let offered = || Array { attach: true, aoe: vec!["1.0@eth1".into()], ..usual() };
+        for (old, new, later) in [
+            (usual(), usual(), &[][..]),
+            (usual(), offered(), &[]),
+            (offered(), usual(), &["aoe", "attach"]),
+            (
+                offered(),
+                Array { aoe: vec!["1.0@eth1".into(), "1.0@eth2".into()], ..offered() },
+                &[],
+            ),
+            (offered(), Array { aoe: vec!["1.1@eth1".into()], ..offered() }, &["aoe"]),
+            (usual(), Array { export: false, ..usual() }, &["export"]),
+            (Array { export: false, ..usual() }, usual(), &[]),
+            (usual(), Array { read_only: true, ..usual() }, &["read_only"]),
+            (usual(), Array { cache: Some("sync".into()), ..usual() }, &["cache"]),
+            (usual(), Array { speed_max: Some("1M".into()), ..usual() }, &[]),
+        ] {
+            assert_eq!(old.later(&new), later, "{old:?} {new:?}");
+        }
     }
 }

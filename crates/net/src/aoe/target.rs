@@ -35,7 +35,7 @@ use std::rc::Rc;
 use io::{Clock, Frame, Link, Mac, Pool, Signal, TaskSet, Time};
 
 pub use self::flights::MAX_FLIGHTS;
-pub use self::lun::{Change, Lun, LunOptions, LunState};
+pub use self::lun::{Change, Lun, LunOptions, LunPolicy, LunState};
 use self::port::Port;
 use super::wire::smart::Health;
 use super::wire::{Address, Error, Header, VERSION, command};

@@ -68,7 +68,7 @@ pub struct Server(Rc<Shared>);
 
 struct Shared {
     exports: Rc<dyn Exports>,
-    tls: Option<Rc<dyn Tls>>,
+    tls: RefCell<Option<Rc<dyn Tls>>>,
     clock: Rc<dyn Clock>,
     pool: Pool,
     memory: Memory,
@@ -86,7 +86,7 @@ impl Server {
     pub fn new(exports: Rc<dyn Exports>, clock: Rc<dyn Clock>, pool: Pool) -> Server {
         Server(Rc::new(Shared {
             exports,
-            tls: None,
+            tls: RefCell::default(),
             clock,
             pool,
             memory: Memory::new(DEFAULT_MEMORY),
@@ -100,10 +100,17 @@ impl Server {
         }))
     }
 
-    /// The same server, with TLS required of everybody. To be called before the first connection.
+    /// The same server, with TLS required of everybody.
     #[must_use]
     pub fn with_tls(self, tls: Rc<dyn Tls>) -> Server {
-        self.rebuilt(|shared| Shared { tls: Some(tls), ..shared })
+        self.set_tls(Some(tls));
+        self
+    }
+
+    /// Requires this TLS, or none, of the clients that connect from now on. Connections stay as
+    /// they are.
+    pub fn set_tls(&self, tls: Option<Rc<dyn Tls>>) {
+        self.0.tls.replace(tls);
     }
 
     /// The same server, whose requests share this memory. Call before the first connection.
@@ -218,7 +225,9 @@ impl Drop for Admission {
 
 impl Shared {
     async fn serve(&self, stream: Box<dyn Stream>, client: Client, knock: HandshakeSlot) -> Ending {
-        let host = Host { exports: &*self.exports, tls: self.tls.as_deref() };
+        // A handshake ends with the TLS that it began with.
+        let tls = self.tls.borrow().clone();
+        let host = Host { exports: &*self.exports, tls: tls.as_deref() };
         let deadline = self.clock.now() + HANDSHAKE_TIME;
         let handshake = self.unless_stopped(handshake::run(stream, client, &host));
         let handshake = knock.unless_dropped(handshake);

@@ -22,6 +22,7 @@ use crate::{notify, places, systemd, tls};
 
 mod health;
 mod page;
+mod reload;
 pub(crate) mod sources;
 
 pub(crate) use sources::{Sources, members_among, resting};
@@ -217,25 +218,17 @@ impl Outlets {
                 Ok(()) => self.open(&daemon, &on).await,
                 Err(failure) => Err(failure),
             };
-            let page = opened.and_then(|()| self.page.start(&daemon.control_addresses()));
-            let page = match page {
+            let page = match opened.and_then(|()| self.start_own_clients(&daemon)) {
                 Ok(page) => page,
                 Err(failure) => {
                     // Stop the started arrays in order, then report the failure.
                     let _ = daemon.close().await;
-                    return Err(failure);
-                }
-            };
-            let health = match self.health.start(&daemon.control_addresses()) {
-                Ok(health) => health,
-                Err(failure) => {
-                    let _ = daemon.close().await;
+                    daemon.own_clients().end();
                     return Err(failure);
                 }
             };
             self.warn(&daemon);
-            let address = page.as_ref().map(|(_, address)| address.clone());
-            let serving = Serving { page: address, ..serving(&daemon) };
+            let serving = Serving { page, ..serving(&daemon) };
             if self.stdio {
                 let stdio = Stdio::take(&on).map_err(|error| {
                     let message = format!("standard input and output: {error}");
@@ -248,7 +241,7 @@ impl Outlets {
             }
             systemd::ready(&format!("serving {} arrays", serving.arrays.len()));
             let ended = daemon.run(&signals).await;
-            drop(health);
+            daemon.own_clients().end();
             ended
         })?;
         Ok(Exit::Done)
@@ -271,6 +264,30 @@ impl Outlets {
             }
             seen.push(address);
         }
+        Ok(())
+    }
+
+    /// Starts the web page and the watcher of disks, where they are wanted. Returns the address of
+    /// the page.
+    fn start_own_clients(&self, daemon: &Daemon) -> Result<Option<String>> {
+        let page = self.start_page(daemon)?;
+        self.start_watcher(daemon)?;
+        Ok(page)
+    }
+
+    /// Starts the web page, if there is to be one. Returns its address.
+    fn start_page(&self, daemon: &Daemon) -> Result<Option<String>> {
+        let Some((page, address)) = self.page.start(&daemon.control_addresses())? else {
+            return Ok(None);
+        };
+        daemon.own_clients().set_page(page);
+        Ok(Some(address))
+    }
+
+    /// Starts to watch disks, if they are to be watched.
+    fn start_watcher(&self, daemon: &Daemon) -> Result<()> {
+        let watcher = self.health.start(&daemon.control_addresses())?;
+        watcher.into_iter().for_each(|watcher| daemon.own_clients().set_watcher(watcher));
         Ok(())
     }
 
@@ -297,7 +314,7 @@ impl Outlets {
         let control = self.control.path().map(|path| Address::Unix(path.to_owned()));
         match kind {
             "control" if control.as_ref() == Some(&address) => daemon.listen_on(listener),
-            "nbd" if self.nbd.contains(&address) => daemon.accept_nbd(listener),
+            "nbd" if self.nbd.contains(&address) => daemon.accept_nbd(listener, Some(address)),
             _ => systemd::forget(kind, &address),
         }
     }
@@ -312,7 +329,7 @@ impl Outlets {
             match systemd::stored_kind(&name) {
                 Some(kind) => self.take_stored(kind, listener, daemon),
                 None if name == "control" => daemon.listen_on(listener),
-                None => daemon.accept_nbd(listener),
+                None => daemon.accept_nbd(listener, None),
             }
         }
         let stored = daemon.nbd_addresses();

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use ::io::{Clock, Disk, Link, Mac, Pool, Time};
 use array::status::{SlotState, SlotStatus};
+pub(crate) use net::aoe::LunPolicy as AoePolicy;
 use net::aoe::target::{Event, Keeping};
 use net::aoe::wire::smart::Health;
 use net::aoe::{Address, Host, Lun, LunOptions, LunState, Target, discover};
@@ -100,15 +101,6 @@ impl fmt::Display for AoeExport {
         }
         self.place.fmt(f)
     }
-}
-
-/// What holds for all AoE exports of a server.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct AoePolicy {
-    /// Writes are answered before they are durable.
-    pub(crate) volatile: bool,
-    /// Clients may change config strings, masks and reservations.
-    pub(crate) remote_control: bool,
 }
 
 /// The AoE exports of a server.
@@ -229,9 +221,13 @@ impl Daemon {
         Ok(())
     }
 
-    /// Sets what holds for all AoE exports.
+    /// Sets what holds for all AoE exports, also for those that are online.
     pub(crate) fn set_aoe_policy(&self, policy: AoePolicy) {
         self.aoe.policy.set(policy);
+        let Some(target) = self.aoe.target.borrow().clone() else { return };
+        let entries = self.aoe.entries.borrow();
+        let online = entries.values().filter_map(|entry| target.lun(entry.served_at()?));
+        online.for_each(|lun| lun.set_policy(policy));
     }
 
     /// Serves an array as a LUN, and keeps that it is online.

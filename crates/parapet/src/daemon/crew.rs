@@ -47,6 +47,8 @@ pub(super) enum WorkerCommand {
     Retire { uuid: String, ticket: u64 },
     /// Serve this NBD client, accepted by the listener of this number.
     Serve(OwnedFd, usize),
+    /// Require TLS with this identity, or none, of clients that connect from now on.
+    Secure(Option<Identity>),
     /// Finish the clients' requests in flight, then stop serving.
     Close { ticket: u64 },
     /// Report completion to the first thread.

@@ -105,6 +105,9 @@ impl Hand {
                         self.after(self.exports.retire(&uuid), ticket);
                     }
                     WorkerCommand::Serve(client, listener) => self.serve(client, listener),
+                    WorkerCommand::Secure(tls) => {
+                        self.server.set_tls(tls.map(|tls| Rc::new(tls) as _));
+                    }
                     WorkerCommand::Close { ticket } => self.after(self.server.shutdown(), ticket),
                     WorkerCommand::Done { .. } => {}
                     WorkerCommand::Leave => return,

@@ -42,6 +42,16 @@ impl TurnedAway {
     }
 }
 
+/// A listener for NBD clients.
+pub(super) struct NbdListener {
+    /// Each has its own limit of connections.
+    number: usize,
+    /// The address that it was opened for; none for a socket from systemd.
+    wanted: Option<Address>,
+    /// The address that it has.
+    pub(super) address: Option<Address>,
+}
+
 /// Logs why a client disconnected, if the cause matters.
 pub(super) fn log_ending(origin: &str, ending: &Ending) {
     match ending {
@@ -64,17 +74,22 @@ impl Daemon {
         if self.is_managed() {
             systemd::store("nbd", address, &mut listener);
         }
-        self.accept_nbd(listener);
+        self.accept_nbd(listener, Some(address.clone()));
         Ok(())
     }
 
-    /// Serves the NBD clients of this listener.
-    pub(crate) fn accept_nbd(self: &Rc<Self>, listener: Listener) {
-        self.nbd.borrow_mut().extend(listener.address());
+    /// Serves the NBD clients of this listener, which was opened for the address `wanted`.
+    pub(crate) fn accept_nbd(self: &Rc<Self>, listener: Listener, wanted: Option<Address>) {
         let number = self.listeners.replace(self.listeners.get() + 1);
+        let address = listener.address();
+        self.nbd.borrow_mut().push(NbdListener { number, wanted, address });
         let daemon = Rc::clone(self);
         self.spawner.spawn_local(async move {
-            while let Some(client) = daemon.accept(&listener).await {
+            let is_closed = || {
+                let listeners = daemon.nbd.borrow();
+                daemon.ending.get() || !listeners.iter().any(|it| it.number == number)
+            };
+            while let Some(client) = daemon.accept(&listener, is_closed).await {
                 let own = daemon.server.connections();
                 let Some(client) = daemon.crew.place(client, number, own) else { continue };
                 if let Some(socket) = daemon.socket(client) {
@@ -83,6 +98,15 @@ impl Daemon {
                 }
             }
         });
+    }
+
+    /// Accepts no more NBD clients at this address. Those that are connected stay.
+    pub(crate) fn close_nbd(&self, address: &Address) {
+        self.nbd.borrow_mut().retain(|it| it.wanted.as_ref() != Some(address));
+        if self.is_managed() {
+            systemd::forget("nbd", address);
+        }
+        self.stirred.raise();
     }
 
     /// Serves one NBD client.
@@ -135,7 +159,8 @@ impl Daemon {
         self.control.borrow_mut().extend(listener.address());
         let daemon = Rc::clone(self);
         self.spawner.spawn_local(async move {
-            while let Some(client) = daemon.accept(&listener).await {
+            let is_closed = || daemon.ending.get();
+            while let Some(client) = daemon.accept(&listener, is_closed).await {
                 let Some(socket) = daemon.socket(client) else { continue };
                 let speaking = Rc::clone(&daemon);
                 daemon.spawner.spawn_local(async move { speaking.serve_connection(socket).await });
@@ -143,10 +168,10 @@ impl Daemon {
         });
     }
 
-    /// Accepts the next connection; none during shutdown.
-    async fn accept(&self, listener: &Listener) -> Option<OwnedFd> {
+    /// Accepts the next connection; none once the listener is closed.
+    async fn accept(&self, listener: &Listener, is_closed: impl Fn() -> bool) -> Option<OwnedFd> {
         loop {
-            match self.unless_ending(listener.accept()).await? {
+            match self.unless(&is_closed, listener.accept()).await? {
                 Ok(connection) => return Some(connection),
                 Err(error) => {
                     tracing::error!(%error, "a connection could not be accepted");

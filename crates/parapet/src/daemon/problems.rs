@@ -33,7 +33,7 @@ impl Daemon {
         let members = array.members().filter(|member| !member.replaced).map(path);
         let members: Vec<String> = members.collect();
         let nbd: String = match self.arrays().len() {
-            1 => self.nbd.borrow().iter().map(nbd_flag).collect(),
+            1 => self.nbd_addresses().iter().map(nbd_flag).collect(),
             // Omit the addresses: the other arrays keep them.
             _ => String::new(),
         };

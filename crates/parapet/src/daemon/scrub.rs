@@ -19,7 +19,7 @@ use super::orders::{of_engine, usage};
 use super::{Daemon, Served};
 use crate::api::ScrubRecord;
 use crate::failure::{Failure, Id, Result};
-use crate::places;
+use crate::{atomic_file, places};
 
 /// How long a scrub may take to start, and the interval of the checks.
 const BEGINNING: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ impl Scrubs {
         let record = load(array, &path).unwrap_or_else(Record::new);
         let (name, mut reported) = (array.to_owned(), false);
         let store = move |text: &str| {
-            if let Err(error) = replace(&path, text)
+            if let Err(error) = atomic_file::replace(&path, text.as_bytes())
                 && !std::mem::replace(&mut reported, true)
             {
                 tracing::warn!("{name}: {}: scrubs are not kept: {error}", path.display());
@@ -268,14 +268,4 @@ fn load(array: &str, path: &Path) -> Option<Record> {
     };
     let record = serde_json::from_slice(&text);
     record.inspect_err(|error| tracing::warn!("{array}: {}: damaged: {error}", path.display())).ok()
-}
-
-/// Replaces the file as a whole: a crash leaves the old text or the new one.
-fn replace(path: &Path, text: &str) -> std::io::Result<()> {
-    fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-    let new = path.with_extension("new");
-    let mut file = fs::File::create(&new)?;
-    std::io::Write::write_all(&mut file, text.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&new, path)
 }

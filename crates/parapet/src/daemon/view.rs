@@ -96,7 +96,7 @@ impl Daemon {
 
     /// Returns the NBD URIs of an export.
     fn uris(&self, name: &str) -> Vec<String> {
-        let scheme = if self.secure { "nbds" } else { "nbd" };
+        let scheme = if self.is_secure() { "nbds" } else { "nbd" };
         let uri = |address: &Address| match address {
             Address::Unix(path) => {
                 let path = crate::places::absolute(path);
@@ -104,7 +104,7 @@ impl Daemon {
             }
             Address::Tcp(address) => format!("{scheme}://{address}/{name}"),
         };
-        self.nbd.borrow().iter().map(uri).collect()
+        self.nbd_addresses().iter().map(uri).collect()
     }
 }
 

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use policy::health::{Change, Day, Days, Disk};
 
-use crate::places;
+use crate::{atomic_file, places};
 
 /// Reads what is remembered of a disk; nothing if the file is damaged.
 pub(super) fn load(key: &str) -> Disk {
@@ -32,7 +32,7 @@ pub(super) fn load(key: &str) -> Disk {
 pub(super) fn store(key: &str, disk: &Disk) {
     let path = path(key, "json");
     let written = serde_json::to_vec(disk).map_err(Into::into);
-    report(&path, written.and_then(|text| replace(&path, &text)));
+    report(&path, written.and_then(|text| atomic_file::replace(&path, &text)));
 }
 
 /// Reads the days of a disk; none if there is no file.
@@ -46,7 +46,7 @@ pub(super) fn add_day(key: &str, day: Day) {
     let written = match days(key).add(day) {
         Change::Nothing => Ok(()),
         Change::Append(line) => append(&path, &line),
-        Change::Replace(text) => replace(&path, text.as_bytes()),
+        Change::Replace(text) => atomic_file::replace(&path, text.as_bytes()),
     };
     report(&path, written);
 }
@@ -55,13 +55,6 @@ fn report(path: &Path, written: Result<()>) {
     if let Err(error) = written {
         tracing::warn!("{}: the history of the disk is not kept: {error}", path.display());
     }
-}
-
-fn replace(path: &Path, text: &[u8]) -> Result<()> {
-    fs::create_dir_all(path.with_file_name(""))?;
-    let new = path.with_extension("new");
-    fs::write(&new, text)?;
-    fs::rename(&new, path)
 }
 
 fn append(path: &Path, line: &str) -> Result<()> {

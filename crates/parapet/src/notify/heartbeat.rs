@@ -26,11 +26,11 @@ impl Heart {
     pub(super) fn start(settings: &Heartbeat) -> Heart {
         let beaten = Arc::new(AtomicBool::new(true));
         let (alive, ended) = mpsc::channel();
-        let (own, url, every) =
-            (Arc::clone(&beaten), settings.url.clone(), settings.every.0.max(SHORTEST));
+        let (own, heartbeat) = (Arc::clone(&beaten), settings.clone());
+        let every = settings.every.0.max(SHORTEST);
         let thread = std::thread::Builder::new().name(THREAD.into());
         let started = thread.spawn(move || {
-            let call = || web::call(&url).map_err(|undelivered| undelivered.why);
+            let call = || web::call(&heartbeat).map_err(|undelivered| undelivered.why);
             run(&own, call, || ended.recv_timeout(every) == Err(RecvTimeoutError::Timeout));
         });
         if let Err(error) = started {

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use policy::alerts::{Notice, Severity, Web};
+use policy::alerts::{Heartbeat, Notice, Severity, Web};
 use serde_json::{Value, json};
 use ureq::Agent;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
@@ -66,8 +66,8 @@ pub(super) fn publish(web: &Web, notice: &Notice) -> Result<(), Undelivered> {
 ///
 /// # Errors
 /// It was not taken.
-pub(super) fn call(url: &str) -> Result<(), Undelivered> {
-    let sent = agent(None)?.post(url).send_empty();
+pub(super) fn call(heartbeat: &Heartbeat) -> Result<(), Undelivered> {
+    let sent = agent(heartbeat.ca.as_deref())?.post(&heartbeat.url).send_empty();
     outcome(sent.map(|answer| answer.status().as_u16()))
 }
 

@@ -6,12 +6,12 @@ use crate::alerts::{program, tell, told};
 use crate::world::{Server, World, until};
 
 /// A folder of disks, a configuration, and the daemon.
-struct Machine {
-    world: World,
+pub struct Machine {
+    pub world: World,
 }
 
 impl Machine {
-    fn new(config: &str) -> Machine {
+    pub fn new(config: &str) -> Machine {
         let world = World::new();
         std::fs::create_dir(world.path("disks")).unwrap();
         let machine = Machine { world };
@@ -20,12 +20,17 @@ impl Machine {
     }
 
     /// Writes the configuration, with the folder of the disks.
-    fn configure(&self, more: &str) {
+    pub fn configure(&self, more: &str) {
+        let socket = format!("\"unix:{}\"", self.world.path("nbd.sock").display());
+        self.configure_nbd(&socket, more);
+    }
+
+    /// Writes the configuration, with these addresses of the NBD server.
+    pub fn configure_nbd(&self, listen: &str, more: &str) {
         let folder = self.world.path("disks").display().to_string();
         let text = format!(
             "[arrays]\nscan = [\"{folder}\"]\ndegraded_after = \"300 ms\"\n[nbd]\n\
-             listen = [\"unix:{}\"]\n{more}",
-            self.world.path("nbd.sock").display()
+             listen = [{listen}]\n{more}"
         );
         std::fs::write(self.world.path("parapet.toml"), text).unwrap();
     }
@@ -34,7 +39,7 @@ impl Machine {
         self.world.file(&format!("disks/{name}"), 64 << 20).display().to_string()
     }
 
-    fn create(&self, name: &str, level: &str, disks: &[&str], more: &[&str]) -> Vec<String> {
+    pub fn create(&self, name: &str, level: &str, disks: &[&str], more: &[&str]) -> Vec<String> {
         let disks: Vec<String> = disks.iter().map(|disk| self.disk(disk)).collect();
         let words: Vec<&str> = disks.iter().map(String::as_str).collect();
         let start = ["create", name, "--level", level, "--yes"];
@@ -42,7 +47,7 @@ impl Machine {
         disks
     }
 
-    fn start(&self) -> Server {
+    pub fn start(&self) -> Server {
         // These tests may run under nohup, and what is ignored from the start stays ignored.
         let program = ["env", "--default-signal=HUP", env!("CARGO_BIN_EXE_parapet"), "daemon"];
         let flags = ["--config", "parapet.toml", "--control", "control.sock", "--json"];
@@ -54,11 +59,11 @@ impl Machine {
         list["arrays"].as_array().unwrap().clone()
     }
 
-    fn array(&self, name: &str) -> Option<Value> {
+    pub fn array(&self, name: &str) -> Option<Value> {
         self.arrays().into_iter().find(|array| array["name"] == name)
     }
 
-    fn is_healthy(&self, name: &str) -> bool {
+    pub fn is_healthy(&self, name: &str) -> bool {
         self.array(name).is_some_and(|it| it["state"] == "healthy" && it["job"].is_null())
     }
 }

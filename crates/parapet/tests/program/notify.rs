@@ -7,14 +7,15 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::alerts::{program, tell, told};
+use crate::machine::Machine;
 use crate::panel::free_port;
 use crate::tls::certificates;
 use crate::world::{World, until};
 
 /// A server of `receivers`, killed with its test.
-struct Receiver {
+pub struct Receiver {
     child: Child,
-    port: String,
+    pub port: String,
 }
 
 impl Receiver {
@@ -30,7 +31,23 @@ impl Receiver {
     }
 
     fn web(world: &World) -> Receiver {
-        Receiver::start(world, "web.py", &["posted"])
+        Receiver::web_at(world, 0)
+    }
+
+    pub fn web_at(world: &World, port: u16) -> Receiver {
+        Receiver::start(world, "web.py", &["posted", &port.to_string()])
+    }
+
+    /// With the certificate of this folder.
+    fn https(world: &World, pki: &str) -> Receiver {
+        let [certificate, key] = ["cert", "key"].map(|it| format!("{pki}/server-{it}.pem"));
+        Receiver::start(world, "web.py", &["posted", "0", &certificate, &key])
+    }
+
+    fn mail(world: &World, encryption: &str) -> Receiver {
+        let port = free_port().to_string();
+        let arguments = ["mails", &port, "pki/server-cert.pem", "pki/server-key.pem", encryption];
+        Receiver::start(world, "mail.py", &arguments)
     }
 }
 
@@ -42,14 +59,14 @@ impl Drop for Receiver {
 }
 
 /// The lines that a receiver has recorded.
-fn recorded(world: &World, file: &str) -> Vec<Value> {
+pub fn recorded(world: &World, file: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(world.path(file)).unwrap_or_default();
     let (whole, _) = text.rsplit_once('\n').unwrap_or_default();
     whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// The documents that were posted to this path.
-fn posted(world: &World, path: &str) -> Vec<Value> {
+pub fn posted(world: &World, path: &str) -> Vec<Value> {
     let posts = recorded(world, "posted").into_iter().filter(|post| post["path"] == path);
     posts.map(|post| serde_json::from_str(post["body"].as_str().unwrap()).unwrap()).collect()
 }
@@ -140,9 +157,8 @@ fn notify_test_reports_each_channel() {
 fn a_mail_reaches_a_server_with_starttls_and_login_and_no_other() {
     let world = World::new();
     certificates(&world);
-    let port = free_port().to_string();
-    let arguments = ["mails", &port, "pki/server-cert.pem", "pki/server-key.pem"];
-    let _mail = Receiver::start(&world, "mail.py", &arguments);
+    let mail = Receiver::mail(&world, "starttls");
+    let port = &mail.port;
     std::fs::write(world.path("password"), "secret\n").unwrap();
     let config = |password: &str, ca: &str| {
         let text = format!(
@@ -201,4 +217,107 @@ fn the_progress_of_a_rebuild_is_told_in_the_words_of_mdadm() {
     assert_eq!(server.terminate(), 0);
     let line = format!("{} tank [info]", step["event"].as_str().unwrap());
     assert!(told(&world).contains(&line), "{}", told(&world));
+}
+
+#[test]
+fn a_mail_over_tls_from_the_first_byte_reaches_only_a_server_that_is_trusted() {
+    let world = World::new();
+    certificates(&world);
+    let mail = Receiver::mail(&world, "tls");
+    std::fs::write(world.path("password"), "secret\n").unwrap();
+    let test = |server: &str, encryption: &str, ca: &str, port: &str| {
+        let text = format!(
+            "[[notify]]\nkind = \"smtp\"\nserver = \"{server}\"\nport = {port}\n\
+             encryption = \"{encryption}\"\nfrom = \"raid@example.com\"\n\
+             to = [\"a@example.com\"]\nuser = \"raid\"\npassword_file = \"password\"\n{ca}\n"
+        );
+        std::fs::write(world.path("p.toml"), text).unwrap();
+        world.run(&["notify", "test", "--config", "p.toml"])
+    };
+    let trusted = "ca = \"pki/ca-cert.pem\"";
+    for (server, ca, why) in [
+        ("127.0.0.1", "", "certificate"),
+        ("127.0.0.1", "ca = \"pki/client-cert.pem\"", "certificate"),
+        // An address that the certificate does not have.
+        ("127.0.0.2", trusted, ""),
+    ] {
+        let ran = test(server, "tls", ca, &mail.port);
+        assert!(ran.code == 1 && ran.err.contains(why), "{ran:?}");
+    }
+    // A server that offers no TLS gets neither mail nor password.
+    let plain = Receiver::mail(&world, "none");
+    let ran = test("127.0.0.1", "starttls", trusted, &plain.port);
+    assert_eq!(ran.code, 1, "{ran:?}");
+    assert!(recorded(&world, "mails").is_empty());
+    let ran = test("127.0.0.1", "tls", trusted, &mail.port);
+    assert_eq!(ran.code, 0, "{ran:?}");
+    let mails = recorded(&world, "mails");
+    assert_eq!((mails.len(), &mails[0]["encrypted"]), (1, &true.into()), "{mails:?}");
+    assert!(mails[0]["text"].as_str().unwrap().contains("test: TestMessage"), "{mails:?}");
+}
+
+/// The daemon tells a webhook and calls a heartbeat over HTTPS, both with a CA of their own. With a
+/// wrong one nothing is sent, and `status` says why; the corrected file needs a reload only.
+#[test]
+fn a_webhook_and_the_heartbeat_go_to_a_trusted_server_only() {
+    let machine = Machine::new("");
+    let world = &machine.world;
+    certificates(world);
+    std::fs::rename(world.path("pki"), world.path("other")).unwrap();
+    certificates(world);
+    let web = Receiver::https(world, "pki");
+    let configure = |host: &str, ca: &str| {
+        let url = format!("url = \"https://{host}:{}", web.port);
+        let ca = format!("ca = \"{ca}\"");
+        machine.configure(&format!(
+            "[[notify]]\nkind = \"webhook\"\n{url}/hook\"\n{ca}\n[heartbeat]\n{url}/beat\"\n\
+             every = \"10 s\"\n{ca}\n"
+        ));
+    };
+    configure("localhost", "other/ca-cert.pem");
+    machine.create("tank", "1", &["t0", "t1"], &[]);
+    let server = machine.start();
+    until(|| machine.is_healthy("tank"));
+    let channel = || machine.array("tank").unwrap()["alerts"][0].clone();
+    let trouble = || channel()["trouble"].as_str().unwrap_or_default().to_owned();
+    world.order(&["events", "tank", "--test"]);
+    until(|| trouble().contains("certificate"));
+    until(|| world.log().contains("heartbeat: "));
+    // The right CA, but an address that the certificate does not name.
+    configure("127.0.0.2", "pki/ca-cert.pem");
+    server.signal("HUP");
+    until(|| channel()["channel"].as_str().unwrap().contains("127.0.0.2"));
+    world.order(&["events", "tank", "--test"]);
+    until(|| trouble() != "");
+    assert!(recorded(world, "posted").is_empty());
+
+    configure("localhost", "pki/ca-cert.pem");
+    server.signal("HUP");
+    let of = |path: &str| recorded(world, "posted").iter().filter(|it| it["path"] == path).count();
+    until(|| of("/beat") > 0);
+    world.order(&["events", "tank", "--test"]);
+    until(|| of("/hook") > 0);
+    let told = posted(world, "/hook");
+    crate::schema::check(&told[0]);
+    assert_eq!(told[0]["data"]["event"], "TestMessage", "{told:?}");
+    assert_eq!(trouble(), "");
+    // It goes on as long as the server works.
+    let before = of("/beat");
+    until(|| of("/beat") > before);
+    assert_eq!(server.terminate(), 0);
+}
+
+#[test]
+fn a_heartbeat_that_is_refused_is_logged_once() {
+    let machine = Machine::new("");
+    let world = &machine.world;
+    let web = Receiver::web(world);
+    let port = &web.port;
+    machine.configure(&format!("[heartbeat]\nurl = \"http://127.0.0.1:{port}/broken\"\n"));
+    machine.create("tank", "1", &["t0", "t1"], &[]);
+    let server = machine.start();
+    until(|| world.log().contains("heartbeat: HTTP status 500"));
+    assert!(!world.log().contains("broken"), "the path may be a secret: {}", world.log());
+    assert_eq!(recorded(world, "posted")[0]["body"], "");
+    assert_eq!(server.terminate(), 0);
 }

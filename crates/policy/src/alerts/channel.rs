@@ -107,6 +107,8 @@ pub struct Heartbeat {
     /// How often; 5 min by default.
     #[serde(default = "every_five_minutes")]
     pub every: Period,
+    /// CA certificate (PEM) to trust in addition to the system's.
+    pub ca: Option<String>,
 }
 
 const fn every_five_minutes() -> Period {
@@ -180,6 +182,18 @@ impl Kind {
             Kind::Ntfy(_) => "ntfy",
             Kind::Smtp(_) => "smtp",
         }
+    }
+
+    /// Where it leads, whatever else is set: messages that wait for one channel may be sent by
+    /// another of this destination.
+    pub fn destination(&self) -> String {
+        let target = match self {
+            Kind::Exec { program } => program.clone(),
+            Kind::Folder { folder } => folder.clone(),
+            Kind::Webhook(web) | Kind::Ntfy(web) => web.url.clone(),
+            Kind::Smtp(mail) => format!("{} {}", mail.server, mail.to.join(",")),
+        };
+        format!("{} {target}", self.word())
     }
 
     /// The kind and where it leads, without what may be a secret in a URL.

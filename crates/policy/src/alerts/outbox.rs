@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Every wanted event ends in exactly one place: a message, the count of a message, or the number
-//! of lost ones. Times are durations since any fixed moment, of a clock that never steps.
+//! of lost ones, also over a restart ([`Kept`]). Times are durations since any fixed moment, of a
+//! clock that never steps.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -17,6 +18,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::{Channel, Event};
+
+mod kept;
+
+pub use kept::Kept;
 
 /// mdadm's word for a test.
 pub(super) const TEST: &str = "TestMessage";
@@ -28,7 +33,7 @@ const MOST_REMEMBERED: usize = 1000;
 const FIRST_PAUSE: Duration = Duration::from_secs(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(900);
 /// A message that could not be delivered for this time is given up.
-const TOO_OLD: Duration = Duration::from_secs(86_400);
+pub const TOO_OLD: Duration = Duration::from_secs(86_400);
 /// Events that come in bursts, each with figures of its own.
 const BURSTS: [&str; 5] = ["Repaired", "Slow", "SlowOver", "BadBlock", "ClientError"];
 /// Events that begin a problem of a whole array, and those that end it.
@@ -93,6 +98,8 @@ pub struct Outbox {
     failures: u32,
     why: String,
     retry_at: Duration,
+    /// Number of changes that a restart must not undo.
+    revision: u64,
 }
 
 impl Outbox {
@@ -108,12 +115,20 @@ impl Outbox {
             failures: 0,
             why: String::new(),
             retry_at: Duration::ZERO,
+            revision: 0,
         }
     }
 
     /// The channel.
     pub fn channel(&self) -> &Channel {
         &self.channel
+    }
+
+    /// Takes over other settings of a channel of the same destination; the next attempt is due,
+    /// because they may be a correction.
+    pub fn set_channel(&mut self, channel: Channel, now: Duration) {
+        self.channel = channel;
+        self.retry_at = now;
     }
 
     /// Takes an event.
@@ -136,12 +151,18 @@ impl Outbox {
         if let Some(quiet) = self.channel.quiet {
             self.tell_repeats(now, |_, told| told.at + quiet.0 <= now);
             self.told.retain(|_, told| told.at + quiet.0 > now);
+        } else if !self.told.is_empty() {
+            // Repeats are told from now on.
+            self.tell_repeats(now, |_, _| true);
+            self.told.clear();
         }
         if self.failures > 0 && now < self.retry_at {
             return None;
         }
         let mut notice = self.in_flight.take().or_else(|| self.waiting.pop_front())?;
         notice.lost = self.lost;
+        // A message that must not be sent twice is kept as in flight before it is sent.
+        self.revision += u64::from(!self.channel.retries());
         self.in_flight = Some(notice.clone());
         Some(notice)
     }
@@ -150,6 +171,7 @@ impl Outbox {
     pub fn sent(&mut self) {
         if let Some(notice) = self.in_flight.take() {
             self.lost -= notice.lost.min(self.lost);
+            self.revision += 1;
         }
         (self.failures, self.why) = (0, String::new());
     }
@@ -170,7 +192,9 @@ impl Outbox {
             // The next message has a chance of its own.
             self.retry_at = now;
         }
-        self.lost += self.in_flight.take().map_or(0, |notice| notice.count);
+        let given_up = self.in_flight.take().map_or(0, |notice| notice.count);
+        self.lost = self.lost.saturating_add(given_up);
+        self.revision += 1;
         true
     }
 
@@ -275,11 +299,17 @@ impl Outbox {
 
     fn queue(&mut self, event: Event, count: u64, since: Option<Timestamp>, now: Duration) {
         self.waiting.push_back(Notice { event, count, since, lost: 0, noted: now });
-        if self.waiting.len() > MOST_WAITING {
+        self.drop_beyond_limit();
+        self.revision += 1;
+    }
+
+    /// Drops messages beyond the limit, and counts them.
+    fn drop_beyond_limit(&mut self) {
+        while self.waiting.len() > MOST_WAITING {
             let severities = self.waiting.iter().map(|notice| notice.event.severity);
             let least = severities.enumerate().min_by_key(|&(_, severity)| severity);
             let dropped = least.and_then(|(index, _)| self.waiting.remove(index));
-            self.lost += dropped.map_or(0, |notice| notice.count);
+            self.lost = self.lost.saturating_add(dropped.map_or(0, |notice| notice.count));
         }
     }
 }

@@ -77,7 +77,7 @@ impl Shared {
             Mask::Edit(edits) => edits,
         };
         let mut masks = lun.state().masks.clone();
-        let fault = if lun.options().remote_control {
+        let fault = if lun.policy().remote_control {
             masks.edit(&edits).err()
         } else {
             self.host.report(lun.address(), header.source, Event::Refused(Part::Mask));
@@ -156,7 +156,7 @@ impl Shared {
     ) -> Result<(), Error> {
         let Arrival { port, header, .. } = *arrival;
         let (address, client) = (lun.address(), header.source);
-        if !lun.options().remote_control {
+        if !lun.policy().remote_control {
             self.host.report(address, client, Event::Refused(part));
             return Err(Error::Command);
         }

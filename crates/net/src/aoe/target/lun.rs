@@ -26,6 +26,15 @@ pub struct LunOptions {
     pub ports: Vec<String>,
     /// Writes are refused.
     pub read_only: bool,
+    /// Answer writes before they are durable, until [`Lun::set_policy`].
+    pub volatile: bool,
+    /// Clients may change config string, mask and reservation, until [`Lun::set_policy`].
+    pub remote_control: bool,
+}
+
+/// What a host may change of a LUN while clients use it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LunPolicy {
     /// Answer writes before they are durable.
     pub volatile: bool,
     /// Clients may change config string, mask and reservation.
@@ -47,6 +56,7 @@ pub struct LunState {
 pub struct Lun {
     address: Address,
     options: LunOptions,
+    policy: Cell<LunPolicy>,
     pub(super) disk: Bytewise,
     state: RefCell<LunState>,
     pub(super) flights: RefCell<Flights>,
@@ -73,9 +83,11 @@ impl Lun {
     ) -> Lun {
         assert!(address.is_usable(), "no client finds a LUN at {address}");
         assert!(state.config.len() <= MAX_CONFIG_BYTES, "a config string that no frame carries");
+        let LunOptions { volatile, remote_control, .. } = options;
         Lun {
             address,
             options,
+            policy: Cell::new(LunPolicy { volatile, remote_control }),
             disk: Bytewise::new(disk, pool),
             state: RefCell::new(state),
             flights: RefCell::default(),
@@ -91,9 +103,15 @@ impl Lun {
         self.address
     }
 
-    /// Its options.
-    pub fn options(&self) -> &LunOptions {
-        &self.options
+    /// What holds now of its policy.
+    pub fn policy(&self) -> LunPolicy {
+        self.policy.get()
+    }
+
+    /// Gives it another policy: it holds for requests that are given to the disk from now on.
+    /// Writes that were answered before they were durable stay so until a flush.
+    pub fn set_policy(&self, policy: LunPolicy) {
+        self.policy.set(policy);
     }
 
     /// What clients can change of it.

@@ -92,7 +92,7 @@ impl Shared {
         let flights = lun.flights.borrow();
         let data = |&serial: &u64| flights.get(serial).write.as_ref().map(|it| it.data.clone());
         let op = Op::new(offset, Work::Write(run.serials.iter().filter_map(data).collect()));
-        if lun.options().volatile { op } else { op.with_fua() }
+        if lun.policy().volatile { op } else { op.with_fua() }
     }
 
     fn end_run(self: &Rc<Self>, lun: &Rc<Lun>, run: Run, done: Done) {

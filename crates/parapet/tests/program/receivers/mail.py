@@ -1,6 +1,7 @@
-"""A mail server that insists on STARTTLS and a login, and records each mail as a line of JSON.
+"""A mail server that insists on TLS and a login, and records each mail as a line of JSON.
 
-Arguments: the file of the record, a free port, certificate and key. Prints its port.
+Arguments: the file of the record, a free port, certificate and key; `starttls`, `tls` (from the
+first byte) or `none` (it offers no TLS). Prints its port.
 """
 
 import json
@@ -11,14 +12,14 @@ import sys
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult
 
-record, port, certificate, key = sys.argv[1:]
+record, port, certificate, key, encryption = sys.argv[1:]
 
 
 class Handler:
     async def handle_DATA(self, server, session, envelope):
         text = envelope.content.decode()
         mail = {"from": envelope.mail_from, "to": envelope.rcpt_tos, "text": text}
-        mail["encrypted"] = session.ssl is not None
+        mail["encrypted"] = session.ssl is not None or encryption == "tls"
         with open(record, "a") as lines:
             lines.write(json.dumps(mail) + "\n")
         return "250 OK"
@@ -31,14 +32,18 @@ def check(server, session, envelope, mechanism, data):
 
 context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 context.load_cert_chain(certificate, key)
+how = {
+    "starttls": {"tls_context": context, "require_starttls": True},
+    "tls": {"ssl_context": context, "auth_require_tls": False},
+    "none": {"auth_require_tls": False},
+}[encryption]
 controller = Controller(
     Handler(),
     hostname="127.0.0.1",
     port=int(port),
-    tls_context=context,
-    require_starttls=True,
     authenticator=check,
     auth_required=True,
+    **how,
 )
 controller.start()
 print(port, flush=True)

@@ -187,6 +187,9 @@ fn nothing_gets_lost_unseen() {
         let (mut noted, mut delivered, mut now, mut told_lost) = (0, 0, 0, 0);
         for _ in 0..500 {
             now += draw(600);
+            if draw(50) == 0 {
+                outbox = restarted(&outbox, outbox.channel().clone(), now, 0);
+            }
             for _ in 0..draw(4) {
                 let word = ["Repaired", "Fail", "BadBlock"][draw(3) as usize];
                 let member = ["sda", "sdb", "sdc"][draw(3) as usize];
@@ -209,4 +212,114 @@ fn nothing_gets_lost_unseen() {
         let waiting: u64 = queued.map(|notice| notice.count).sum();
         assert_eq!(noted, delivered + told_lost + outbox.lost() + waiting);
     }
+}
+
+/// A time on the wall clock: the clocks of two servers have nothing else in common.
+fn wall(second: u64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second as i64).unwrap()
+}
+
+/// The next server of a channel: its clock began `began` seconds after that of the first.
+fn restarted(outbox: &Outbox, channel: Channel, at: u64, began: u64) -> Outbox {
+    let kept = serde_json::to_string(&outbox.kept(seconds(at), wall(at))).unwrap();
+    let mut next = Outbox::new(channel);
+    next.restore(serde_json::from_str(&kept).unwrap(), seconds(at - began), wall(at));
+    next
+}
+
+#[test]
+fn a_restart_loses_no_message_and_tells_none_twice() {
+    let mut outbox = Outbox::new(Channel { remind: None, ..channel() });
+    assert!(outbox.kept(seconds(0), wall(0)).is_empty());
+    outbox.note(&event("Fail", Some("sda"), "gone"), seconds(9000));
+    assert_eq!(deliver(&mut outbox, 9000), told(&[("Fail", 1)]));
+    outbox.note(&event("DegradedArray", None, "one more"), seconds(9001));
+    outbox.note(&event("Fail", Some("sdb"), "gone"), seconds(9002));
+    assert!(outbox.next(seconds(9002)).is_some(), "in flight when the server dies");
+    let mut next = restarted(&outbox, outbox.channel().clone(), 9010, 9000);
+    // The array is degraded still, and the next server says so again.
+    next.note(&event("DegradedArray", None, "one more"), seconds(11));
+    next.note(&event("Fail", Some("sda"), "gone"), seconds(11));
+    assert_eq!(deliver(&mut next, 12), told(&[("DegradedArray", 1), ("Fail", 1)]));
+    // What repeats the hour before is summed up at its end, which the restart has not moved.
+    let kept = next.kept(seconds(12), wall(9012));
+    assert_eq!(kept.waiting(), 0);
+    assert_eq!(deliver(&mut next, 3599), []);
+    let mut words = deliver(&mut next, 2 * HOUR);
+    words.sort();
+    assert_eq!(words, told(&[("DegradedArray", 1), ("Fail", 1)]));
+}
+
+#[test]
+fn a_program_is_not_run_again_for_the_event_that_it_was_at() {
+    let mut outbox = Outbox::new(Channel::new(Kind::Exec { program: "p".into() }));
+    for member in ["sda", "sdb"] {
+        outbox.note(&event("Fail", Some(member), "gone"), seconds(0));
+    }
+    let before = outbox.revision();
+    assert!(outbox.next(seconds(0)).is_some());
+    assert!(outbox.revision() > before, "kept before it is run");
+    let mut next = restarted(&outbox, outbox.channel().clone(), 5, 0);
+    let notice = next.next(seconds(5)).unwrap();
+    assert_eq!((notice.event.member.as_deref(), notice.lost), (Some("sdb"), 1));
+    next.sent();
+    assert_eq!((next.next(seconds(5)), next.lost()), (None, 0));
+}
+
+#[test]
+fn a_message_keeps_its_age_over_restarts() {
+    let mut outbox = Outbox::new(Channel { remind: None, ..channel() });
+    outbox.note(&event("Fail", Some("sda"), "gone"), seconds(0));
+    for day in [seconds(0), TOO_OLD - seconds(1)] {
+        let at = day.as_secs();
+        let mut next = restarted(&outbox, outbox.channel().clone(), at, 0);
+        assert!(next.next(seconds(at)).is_some());
+        assert!(!next.failed(seconds(at), "no route", false));
+    }
+    let mut next = restarted(&outbox, outbox.channel().clone(), TOO_OLD.as_secs(), 0);
+    assert!(next.next(TOO_OLD).is_some(), "it has one attempt");
+    assert!(next.failed(TOO_OLD, "no route", false), "a day is over");
+    // A clock that was set back makes nothing older.
+    let kept = outbox.kept(seconds(0), wall(1000));
+    let mut next = Outbox::new(outbox.channel().clone());
+    next.restore(kept, seconds(7), wall(0));
+    assert!(next.next(seconds(7)).is_some());
+    assert!(!next.failed(seconds(7), "no route", false));
+}
+
+/// The file is input from outside: it may have more than any outbox.
+#[test]
+fn what_was_kept_is_bounded_again() {
+    let mut outbox = Outbox::new(Channel { quiet: None, ..channel() });
+    outbox.note(&event("Fail", Some("sda"), "gone"), seconds(0));
+    let mut kept = serde_json::to_value(outbox.kept(seconds(0), wall(0))).unwrap();
+    let mut message = kept["waiting"][0].clone();
+    message["count"] = u64::MAX.into();
+    kept["waiting"] = vec![message; 2 * MOST_WAITING].into();
+    kept["lost"] = u64::MAX.into();
+    let kept: Kept = serde_json::from_value(kept).unwrap();
+    let mut next = Outbox::new(outbox.channel().clone());
+    next.restore(kept, seconds(0), wall(0));
+    assert_eq!((next.waiting(), next.lost()), (MOST_WAITING, u64::MAX));
+}
+
+#[test]
+fn other_settings_of_a_channel_keep_its_messages_and_are_tried_at_once() {
+    let mut outbox = Outbox::new(Channel { remind: None, ..channel() });
+    outbox.note(&event("Fail", Some("sda"), "gone"), seconds(0));
+    assert!(outbox.next(seconds(0)).is_some());
+    outbox.failed(seconds(0), "unknown authority", false);
+    assert_eq!(outbox.next(seconds(1)), None);
+    let web = |ca: &str| Web { url: "https://h/x".into(), token: None, ca: Some(ca.into()) };
+    let corrected = Channel { kind: Kind::Webhook(web("ca.pem")), ..outbox.channel().clone() };
+    assert_eq!(corrected.kind.destination(), outbox.channel().kind.destination());
+    outbox.set_channel(corrected, seconds(1));
+    assert_eq!(deliver(&mut outbox, 1), told(&[("Fail", 1)]));
+    // Repeats that were held are told when none is to be held.
+    outbox.note(&event("Fail", Some("sda"), "gone"), seconds(2));
+    assert_eq!(deliver(&mut outbox, 2), []);
+    let all = Channel { quiet: None, ..outbox.channel().clone() };
+    outbox.set_channel(all, seconds(3));
+    assert_eq!(deliver(&mut outbox, 3), told(&[("Fail", 1)]));
+    assert!(outbox.kept(seconds(3), wall(3)).is_empty());
 }

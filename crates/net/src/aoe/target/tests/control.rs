@@ -139,6 +139,9 @@ fn without_remote_control_clients_change_nothing() {
     assert!(bench.notes.kept.borrow().is_empty());
     let lun = bench.target.lun(SHELF).expect("it is online");
     assert_eq!(*lun.state(), LunState::default());
+    // The host allows it while the client is there.
+    lun.set_policy(LunPolicy { remote_control: true, ..lun.policy() });
+    assert_eq!(config(&bench, Directive::Set, b"mine"), Some(b"mine".to_vec()));
 }
 
 #[test]

@@ -194,3 +194,31 @@ fn failures_go_into_the_status_so_that_clients_fail_at_once() {
         }
     }
 }
+
+/// A disk in memory that counts the writes it was asked to make durable, and the others.
+struct Durable(MemDisk, RefCell<[u32; 2]>);
+
+impl Disk for Durable {
+    fn submit(&self, op: Op) -> Completion<Done> {
+        if op.work.is_write() {
+            self.1.borrow_mut()[usize::from(!op.fua)] += 1;
+        }
+        self.0.submit(op)
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::plain(MIB)
+    }
+}
+
+#[test]
+fn the_host_changes_when_writes_are_answered_while_clients_are_there() {
+    let disk = Rc::new(Durable(MemDisk::new(MIB), RefCell::default()));
+    let bench = Bench::new(Rc::clone(&disk) as Rc<dyn Disk>, options());
+    let lun = bench.target.lun(SHELF).expect("it is online");
+    for (tag, volatile, [durable, others]) in [(1, true, [0, 1]), (2, false, [1, 1])] {
+        lun.set_policy(LunPolicy { volatile, ..lun.policy() });
+        bench.ata(request(command::ATA, tag), Ata::transfer(true, 0, 1), &sectors(1, 3));
+        assert_eq!(*disk.1.borrow(), [durable, others]);
+    }
+}
