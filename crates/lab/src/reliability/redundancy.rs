@@ -66,9 +66,8 @@ impl Redundancy {
     pub fn critical(&self, down: SlotSet) -> SlotSet {
         match self {
             Redundancy::Groups { groups, tolerated } => {
-                let at_limit = groups.iter().filter(|group| {
-                    *tolerated == 0 || group.intersection(down).count() == *tolerated
-                });
+                let at_limit =
+                    groups.iter().filter(|group| group.intersection(down).count() == *tolerated);
                 at_limit.fold(SlotSet::EMPTY, |all, group| all.union(*group)).difference(down)
             }
             Redundancy::Map(geometry) if down.is_empty() && geometry.redundancy() > 0 => {

@@ -157,6 +157,25 @@ fn hazards_rise_while_a_disk_is_down() {
 }
 
 #[test]
+fn raised_hazards_count_for_each_failure_on_the_way() {
+    let base = exponential_system(10, 2, 0.015, 24.0);
+    let correlation = Correlation { factor: 4.0, ..Correlation::NONE };
+    let once = simulate(&base, runs(50_000)).any.mean;
+    let raised = simulate(&System { correlation, ..base }, runs(50_000)).any.mean;
+    assert!((raised / once - 16.0).abs() < 0.6, "{}", raised / once);
+}
+
+#[test]
+fn a_loss_happens_once() {
+    for (disks, tolerated) in [(4, 1), (6, 2)] {
+        let exact = Chain::new(disks, tolerated, per_hour(0.5), 1000.0).loss(FIVE_YEARS);
+        assert!(exact > 0.25, "{exact}");
+        let found = simulate(&exponential_system(disks, tolerated, 0.5, 1000.0), runs(50_000)).any;
+        assert!(apart(found.mean, exact).abs() < 0.015, "{} {exact}", found.mean);
+    }
+}
+
+#[test]
 fn shared_faults_take_several_disks() {
     let shared_faults = 1e-3 / HOURS_PER_YEAR;
     let correlation = Correlation { shared_faults, taken: 0.3, ..Correlation::NONE };
