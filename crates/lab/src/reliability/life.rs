@@ -165,6 +165,8 @@ mod tests {
     #[test]
     fn accumulated_and_age_are_inverse() {
         let ages = Life::by_age(&[(0.0, 1e-6), (1.0, 3e-6), (4.0, 2e-6)]);
+        let by_hand = (1.0 * 1e-6 + 3.0 * 3e-6 + 0.5 * 2e-6) * HOURS_PER_YEAR;
+        assert!((ages.accumulated(4.5 * HOURS_PER_YEAR) / by_hand - 1.0).abs() < 1e-12);
         let weibull = Life::Weibull(Weibull::new(1.12, 461_386.0, 0.0));
         for life in [ages, weibull, Life::constant(2e-6)] {
             for age in [1.0, 8760.0, 20_000.0, 90_000.0] {
