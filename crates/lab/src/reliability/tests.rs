@@ -127,6 +127,17 @@ fn the_choice_of_latent_rate_is_shown() {
 }
 
 #[test]
+fn errors_count_until_the_rebuild_has_read_them() {
+    // Scrubbed each hour: 48 h of waiting and half of the rebuild's 24 h remain.
+    let (rate, scrub_hours) = (3.8e-5, Some(1.0));
+    let all = plan(&Inputs { latent: LatentRate::PerHour(rate), scrub_hours, ..r5() }, None);
+    let found = row(&all.expect("fits"), "raid5").loss.mean;
+    let rebuilds = 10.0 * per_hour(0.03) * FIVE_YEARS;
+    let expected = by_hand(rebuilds, 9, rate, 60.5) + losses(0.03)[0];
+    assert!((found / -f64::exp_m1(-expected) - 1.0).abs() < 0.03, "{found} {expected}");
+}
+
+#[test]
 fn rows_are_sorted_and_reproducible() {
     let mut inputs = r5();
     inputs.runs.count = 2000;

@@ -91,3 +91,29 @@ impl fmt::Display for Change {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reliability::rebuild::DiskKind;
+
+    #[test]
+    fn changes_keep_the_usable_bytes() {
+        let (bytes, outer_rate, inner_share) = (500_107_862_016, 86.8e6, 0.5);
+        let kind = DiskKind { name: "disk".into(), bytes, outer_rate, inner_share };
+        let inputs = Inputs::new(10, kind);
+        let mut seen = 0;
+        for candidate in inputs.candidates.iter().filter(|c| c.layout.level() != Level::Raid0) {
+            let before = candidate.place(10, bytes).expect("a usual array");
+            for change in Change::sensible(&inputs, candidate, true) {
+                let (inputs, after) = change.apply(&inputs, candidate);
+                let after = after.place(inputs.disks, bytes).expect("a sensible change");
+                assert_eq!(after.usable_bytes, before.usable_bytes, "{}", candidate.name());
+                let second = change == Change::SecondParity;
+                assert_eq!(after.tolerated, before.tolerated + usize::from(second), "{change}");
+                seen += usize::from(second);
+            }
+        }
+        assert_eq!(seen, 3, "raid5, raid5 + spare and raid50");
+    }
+}

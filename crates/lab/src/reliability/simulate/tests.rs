@@ -215,6 +215,15 @@ fn latent_errors_without_scrubs_stay() {
 }
 
 #[test]
+fn without_redundancy_each_unreadable_sector_is_lost() {
+    let (rate, failure) = (3.8e-6, per_hour(0.03));
+    let latent = Latent::new(rate, Scrub::Every(336.0));
+    let found = simulate(&System { latent, ..exponential_system(4, 0, 0.03, 24.0) }, runs(10));
+    let exact = -f64::exp_m1(-4.0 * (rate + failure) * FIVE_YEARS);
+    assert!(apart(found.any.mean, exact).abs() < 1e-9, "{} {exact}", found.any.mean);
+}
+
+#[test]
 fn scrubs_limit_the_exposure() {
     for hours in [14.0 * 24.0, 30.0 * 24.0] {
         let latent = Latent::new(3.8e-6, Scrub::Every(hours));
