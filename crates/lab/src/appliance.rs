@@ -17,12 +17,13 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::disk::SECTOR;
+
 /// Bytes of a chunk: what goes to one disk at a time.
 pub const CHUNK_KIB: u64 = 64;
 /// Bytes of a frame besides its payload: Ethernet 14, AoE and ATA 22, check sequence 4, preamble
 /// 8, gap 12.
 const FRAME_OVERHEAD: u64 = 60;
-const SECTOR: u64 = 512;
 /// Gigabit Ethernet: bytes in a second.
 const LINK_BYTES: u64 = 125_000_000;
 const SECOND: f64 = 1e9;

@@ -19,5 +19,6 @@ mod random;
 pub mod reliability;
 pub mod rig;
 pub mod seeds;
+pub mod speeds;
 pub mod station;
 pub mod world;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::page::Page;
 
+mod comparison;
 mod configuration;
 mod consistency;
 mod discovery;
@@ -33,6 +34,7 @@ mod recovered;
 mod serving;
 mod text;
 
+pub(crate) use comparison::{ComparedChange, ComparedLayout, Comparison, LayoutSpeed};
 pub(crate) use configuration::{Configuration, ConfigurationSetting};
 pub(crate) use consistency::{Consistency, of_new};
 pub(crate) use discovery::{AoePath, AoeTarget, Discovery};

@@ -37,6 +37,7 @@ mod man;
 mod member;
 mod notify;
 mod page;
+mod plan;
 pub(crate) mod quickstart;
 mod readd;
 mod recover;
@@ -96,6 +97,7 @@ pub(crate) enum Verb {
     Reservations(export::Reservations),
     Aoe(aoe::Args),
     Lab(lab::Args),
+    Plan(plan::Args),
     Start(start::Args),
     Stop(stop::Args),
     Destroy(destroy::Args),
@@ -154,6 +156,7 @@ impl Verb {
             Verb::Reservations(args) => export::reservations(&args, terminal),
             Verb::Aoe(args) => aoe::run(&args, terminal),
             Verb::Lab(args) => lab::run(&args, terminal),
+            Verb::Plan(args) => plan::run(&args, terminal),
             Verb::Start(args) => start::run(&args, terminal),
             Verb::Stop(args) => stop::run(&args, terminal),
             Verb::Destroy(args) => destroy::run(args, terminal),

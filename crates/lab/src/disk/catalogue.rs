@@ -13,6 +13,7 @@ use std::sync::OnceLock;
 pub use self::hdd::HddEntry;
 
 use super::Model;
+use super::SECTOR;
 use super::flash::{self, Flash};
 use super::hdd::Hdd;
 
@@ -40,6 +41,30 @@ pub struct Built {
 }
 
 impl Entry {
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        match self {
+            Entry::Hdd(hdd) => hdd.sectors() * SECTOR,
+            Entry::Flash(disk) => disk.spec().sectors * SECTOR,
+        }
+    }
+
+    /// Sequential bytes per second at the outside, and the rate at the inside divided by that; of
+    /// flash the bus's rate, and 1.
+    pub fn rates(&self) -> (f64, f64) {
+        match self {
+            Entry::Hdd(hdd) => {
+                let (geometry, sectors) = (hdd.spec().geometry, hdd.sectors());
+                // A hundredth of the disk at each end.
+                let part = sectors / 100;
+                let outer = geometry.pass(0, part) as f64;
+                let inner = geometry.pass(sectors - part, part) as f64;
+                ((part * SECTOR) as f64 * 1e9 / outer, outer / inner)
+            }
+            Entry::Flash(disk) => (disk.spec().bus_rate as f64, 1.0),
+        }
+    }
+
     /// A new disk of this kind.
     pub fn build(&self) -> Built {
         match self {

@@ -35,8 +35,8 @@ pub trait Speeds {
 pub struct LayoutSpeeds {
     /// With all disks.
     pub healthy: Performance,
-    /// During a rebuild.
-    pub rebuilding: Performance,
+    /// During a rebuild; `None` where nothing can be rebuilt.
+    pub rebuilding: Option<Performance>,
 }
 
 /// Speeds for clients.

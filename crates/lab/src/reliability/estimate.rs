@@ -62,7 +62,7 @@ impl Odds {
     }
 
     /// N of "1 in N", where that is printed.
-    fn one_in(self) -> Option<u64> {
+    pub fn one_in(self) -> Option<u64> {
         (LEAST_PRINTED..0.1).contains(&self.0).then(|| (1.0 / self.0).round() as u64)
     }
 }

@@ -165,7 +165,7 @@ impl Speeds for Fixed {
             random_read: random,
             random_write: random,
         };
-        (candidate.arrays == 1).then_some(LayoutSpeeds { healthy: one, rebuilding: one })
+        (candidate.arrays == 1).then_some(LayoutSpeeds { healthy: one, rebuilding: Some(one) })
     }
 }
 

@@ -1,8 +1,6 @@
 //! `parapet lab`: the engine on modelled disks.
 
-use ::lab::disk::Model;
 use ::lab::disk::catalogue::{Catalogue, Entry};
-use ::lab::disk::flash::Flash;
 use ::lab::seeds;
 use clap::Subcommand;
 
@@ -64,11 +62,10 @@ fn disks(chosen: Option<&str>) -> Result<Disks> {
 
 fn modelled(name: &str, detailed: bool) -> Option<ModelledDisk> {
     let catalogue = Catalogue::get();
-    let (kind, description, sectors) = match catalogue.entry(name)? {
-        Entry::Hdd(hdd) => ("hdd", hdd.name.clone(), hdd.sectors()),
-        Entry::Flash(flash) => {
-            ("flash", flash.name.clone(), Flash::new(flash.fresh_spec()).sectors())
-        }
+    let entry = catalogue.entry(name)?;
+    let (kind, description) = match entry {
+        Entry::Hdd(hdd) => ("hdd", hdd.name.clone()),
+        Entry::Flash(flash) => ("flash", flash.name.clone()),
     };
     let parameters = catalogue.parameters(name).filter(|_| detailed).unwrap_or_default();
     let parameter = |it: &::lab::disk::catalogue::Parameter| DiskParameter {
@@ -80,7 +77,7 @@ fn modelled(name: &str, detailed: bool) -> Option<ModelledDisk> {
         name: name.into(),
         description,
         kind: kind.into(),
-        bytes: sectors * ::lab::disk::SECTOR,
+        bytes: entry.bytes(),
         parameters: parameters.iter().map(parameter).collect(),
     })
 }
