@@ -39,6 +39,8 @@ pub use socket::{Address, Listener, Peer, Socket, Stdio};
 pub use ublk::UblkQueue;
 pub use uevent::Uevents;
 
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
 /// The number of columns of this terminal; `None` if it is no terminal, or the number is
 /// unknown.
 pub fn terminal_columns(terminal: impl std::os::fd::AsFd) -> Option<u16> {
@@ -46,20 +48,29 @@ pub fn terminal_columns(terminal: impl std::os::fd::AsFd) -> Option<u16> {
     Some(size.ws_col).filter(|&columns| columns > 0)
 }
 
-/// Reads from this terminal while it does not show what is typed.
-///
-/// # Errors
-/// If it is no terminal.
-pub fn without_echo<T>(
-    terminal: impl std::os::fd::AsFd,
-    read: impl FnOnce() -> T,
-) -> std::io::Result<T> {
-    use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-    let usual = tcgetattr(&terminal)?;
-    let mut silent = usual.clone();
-    silent.local_modes.remove(LocalModes::ECHO);
-    tcsetattr(&terminal, OptionalActions::Flush, &silent)?;
-    let result = read();
-    tcsetattr(&terminal, OptionalActions::Now, &usual)?;
-    Ok(result)
+/// A terminal that does not show what is typed, until this is dropped.
+pub struct WithoutEcho<T: std::os::fd::AsFd> {
+    terminal: T,
+    usual: Termios,
+}
+
+impl<T: std::os::fd::AsFd> WithoutEcho<T> {
+    /// Turns the echo of this terminal off. What was typed before is lost.
+    ///
+    /// # Errors
+    /// If it is no terminal.
+    pub fn new(terminal: T) -> std::io::Result<WithoutEcho<T>> {
+        let usual = tcgetattr(&terminal)?;
+        let mut silent = usual.clone();
+        silent.local_modes.remove(LocalModes::ECHO);
+        tcsetattr(&terminal, OptionalActions::Flush, &silent)?;
+        Ok(WithoutEcho { terminal, usual })
+    }
+}
+
+impl<T: std::os::fd::AsFd> Drop for WithoutEcho<T> {
+    fn drop(&mut self) {
+        // The terminal may have gone.
+        let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.usual);
+    }
 }

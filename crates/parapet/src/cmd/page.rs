@@ -1,6 +1,6 @@
 //! `parapet page`: metrics and a web page of running servers; and the same inside a server.
 
-use std::io::{BufRead, IsTerminal, Write};
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use panel::{Access, Listen, PasswordFile, Running, Servers, Tls, Unprotected};
 
 use crate::api::{Changed, PageView};
 use crate::cmd::serve::catch;
+use crate::daemon::first;
 use crate::engine;
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::flags::Control;
@@ -106,25 +107,35 @@ fn set_password(path: &Path, terminal: &Terminal) -> Result<Exit> {
 /// Reads a password: twice at a terminal, which does not show it, else one line.
 fn new_password() -> std::io::Result<String> {
     let input = std::io::stdin();
-    let line = || {
-        let mut line = String::new();
-        input.lock().read_line(&mut line)?;
-        Ok(line.trim_end_matches(['\n', '\r']).to_owned())
-    };
     if !input.is_terminal() {
-        return line();
+        return read_line();
     }
-    let ask = |words: &str| {
+    let other = |failure: Failure| std::io::Error::other(failure.message);
+    let executor = engine::executor().map_err(other)?;
+    let signals = catch(&executor.spawner()).map_err(other)?;
+    let ask = async |words: &str| {
+        // Shows again what is typed when it goes out of scope, after Ctrl-C too: a signal is an
+        // outcome here, and does not end the process.
+        let _silent = os::WithoutEcho::new(&input)?;
         let _ = write!(std::io::stderr(), "{words}: ");
-        let typed = os::without_echo(&input, line)?;
+        let typing = os::threads::aside(read_line)?;
+        let typed = first(typing, async { _ = signals.next().await }).await;
         let _ = writeln!(std::io::stderr());
-        typed
+        typed.unwrap_or_else(|| Err(std::io::Error::other("interrupted")))
     };
-    let (first, second) = (ask("New password")?, ask("The same again")?);
-    match first == second {
-        true => Ok(first),
+    let (typed, again) = executor.block_on(async {
+        Ok::<_, std::io::Error>((ask("New password").await?, ask("The same again").await?))
+    })?;
+    match typed == again {
+        true => Ok(typed),
         false => Err(std::io::Error::other("the two differ")),
     }
+}
+
+fn read_line() -> std::io::Result<String> {
+    let mut line = String::new();
+    std::io::stdin().read_line(&mut line)?;
+    Ok(line.trim_end_matches(['\n', '\r']).to_owned())
 }
 
 fn of_password(path: &Path, error: &std::io::Error) -> Failure {

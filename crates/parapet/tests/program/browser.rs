@@ -4,7 +4,7 @@ use serde_json::json;
 
 use crate::panel::{free_port, with_page};
 use crate::webdriver::Browser;
-use crate::world::{World, until};
+use crate::world::{Server, World, until};
 
 /// The verdict of the only array.
 const VERDICT: &str = "return document.querySelector('h2').innerText";
@@ -12,14 +12,20 @@ const VERDICT: &str = "return document.querySelector('h2').innerText";
 pub const OVERFLOWS: &str =
     "return document.documentElement.scrollWidth > document.documentElement.clientWidth";
 
+/// Serves an array of three disks, and opens its page in a browser until it is live.
+fn live_page(world: &World) -> (Server, Browser) {
+    let members = world.create("5", 3, &[]);
+    let (server, page) = with_page(world, &members, &[]);
+    let browser = Browser::start(world);
+    browser.open(&format!("http://{page}/"));
+    browser.until_live();
+    (server, browser)
+}
+
 #[test]
 fn the_verdict_changes_live_after_a_failure() {
     let world = World::new();
-    let members = world.create("5", 3, &[]);
-    let (server, page) = with_page(&world, &members, &[]);
-    let browser = Browser::start(&world);
-    browser.open(&format!("http://{page}/"));
-    until(|| browser.script("return document.getElementById('connection').innerText") == "Live");
+    let (server, browser) = live_page(&world);
     assert_eq!(browser.script(VERDICT), "✓ tank: healthy, one disk may fail");
     browser.script("window.notReloaded = true");
     world.order(&["fail", "tank", "1"]);
@@ -36,11 +42,7 @@ fn the_verdict_changes_live_after_a_failure() {
 #[test]
 fn the_timeline_shows_the_latest_event_first_and_live() {
     let world = World::new();
-    let members = world.create("5", 3, &[]);
-    let (server, page) = with_page(&world, &members, &[]);
-    let browser = Browser::start(&world);
-    browser.open(&format!("http://{page}/"));
-    until(|| browser.script("return document.getElementById('connection').innerText") == "Live");
+    let (server, browser) = live_page(&world);
     // The words of the newest entries, and those of the command line.
     let shown = || {
         let words = "return [...document.querySelectorAll('.events .badge')]\
@@ -79,12 +81,12 @@ fn an_open_page_says_that_its_server_is_gone_and_returns_with_it() {
     let server = serve();
     let browser = Browser::start(&world);
     browser.open(&format!("http://{address}/"));
-    let connection = "return document.getElementById('connection').innerText";
-    until(|| browser.script(connection) == "Live");
+    browser.until_live();
     server.kill();
+    let connection = "return document.getElementById('connection').innerText";
     until(|| browser.script(connection).as_str().unwrap().starts_with("No connection"));
     let server = serve();
-    until(|| browser.script(connection) == "Live");
+    browser.until_live();
     assert_eq!(server.terminate(), 0);
 }
 

@@ -38,6 +38,7 @@ mod mixed;
 mod nested;
 mod network_faults;
 mod notify;
+mod page_password;
 mod page_tls;
 mod panel;
 mod peers;

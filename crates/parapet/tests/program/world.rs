@@ -67,7 +67,7 @@ impl World {
     }
 
     /// As [`World::command`], of a program that runs ours.
-    fn command_of(&self, words: &[&str]) -> Command {
+    pub fn command_of(&self, words: &[&str]) -> Command {
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).current_dir(&self.folder).stdin(Stdio::null());
         command.env("PARAPET_STATE", self.path("state"));
