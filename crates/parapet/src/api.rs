@@ -46,7 +46,7 @@ pub(crate) use jobs::{ArrayJob, Jobs};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
 pub(crate) use notified::{ChannelState, Notified, NotifyTest};
-pub(crate) use order::{DiskHealth, HealthLevel, Order, SmartAttribute, Speed};
+pub(crate) use order::{DiskHealth, HealthLevel, Order, Part, SmartAttribute, Speed};
 pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};
 pub(crate) use serving::{PageView, Serving};
 
@@ -329,6 +329,10 @@ pub(crate) struct Member {
     /// Durations of writes of clients' requests.
     #[serde(default)]
     pub(crate) write_durations: Durations,
+    /// Where its blocks were unreadable or had wrong checksums, and no scrub has covered since: at
+    /// most 16 ranges of the array.
+    #[serde(default)]
+    pub(crate) error_ranges: Vec<Span>,
     /// Health of its disk; null if it is not known.
     #[serde(default)]
     pub(crate) health: Option<DiskHealth>,

@@ -3,6 +3,7 @@
 //! The thread gives its notes over the control API. Here they become events, and problems of
 //! `status`. Decides nothing: `policy::health` does.
 
+use array::status::MemberStatus;
 use layout::MemberId;
 
 use super::Served;
@@ -51,6 +52,14 @@ impl Served {
             Some(message) => !message.starts_with(&format!("{title}: {}", level.words())),
             None => level != HealthLevel::Ok,
         }
+    }
+
+    /// Returns true if the disk of a member in service may fail.
+    pub(crate) fn is_suspect(&self) -> bool {
+        let (status, health) = (self.array.status(), self.health.borrow());
+        let mut members = status.slots.iter().filter_map(|slot| slot.member.as_ref());
+        let level = |member: &MemberStatus| health.get(&member.id).map(|health| health.level);
+        members.any(|member| level(member).is_some_and(|level| level >= HealthLevel::Suspect))
     }
 
     /// Returns what is known of a member's disk.

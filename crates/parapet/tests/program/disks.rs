@@ -15,14 +15,14 @@ const SEAGATE: &str = include_str!("../../../policy/src/health/documents/seagate
 const ASLEEP: &str = include_str!("../../../policy/src/health/documents/asleep.json");
 
 /// Loop devices with an array on them, and programs that play their SMART data.
-struct Rack {
-    world: World,
-    devices: Vec<String>,
+pub struct Rack {
+    pub world: World,
+    pub devices: Vec<String>,
 }
 
 impl Rack {
     /// Makes so many disks; none if this user may not.
-    fn new(disks: usize) -> Option<Rack> {
+    pub fn new(disks: usize) -> Option<Rack> {
         let mut rack = Rack { world: World::new(), devices: Vec::new() };
         for number in 0..disks {
             let name = format!("d{number}");
@@ -59,7 +59,7 @@ impl Rack {
     }
 
     /// Changes the SMART data of a disk that is otherwise well.
-    fn set(&self, number: usize, change: impl FnOnce(&mut Value)) {
+    pub fn set(&self, number: usize, change: impl FnOnce(&mut Value)) {
         let mut document: Value = serde_json::from_str(SEAGATE).unwrap();
         document["serial_number"] = json!(format!("SERIAL{number}"));
         change(&mut document);
@@ -74,7 +74,7 @@ impl Rack {
         std::fs::rename(new, self.world.path(&format!("{name}.json"))).unwrap();
     }
 
-    fn create(&self, level: &str, members: usize) {
+    pub fn create(&self, level: &str, members: usize) {
         let (members, spares) = self.devices.split_at(members);
         let mut words = vec!["create", "tank", "--level", level, "--yes"];
         spares.iter().for_each(|spare| words.extend(["--spare", spare]));
@@ -103,12 +103,12 @@ impl Rack {
         (ran.status.code().unwrap(), String::from_utf8(text).unwrap())
     }
 
-    fn status(&self) -> Value {
+    pub fn status(&self) -> Value {
         self.world.order(&["status", "tank"])
     }
 
     /// Waits until a member's disk has this level; returns its health.
-    fn wait_for(&self, slot: usize, level: &str) -> Value {
+    pub fn wait_for(&self, slot: usize, level: &str) -> Value {
         let health = || self.status()["slots"][slot]["member"]["health"].clone();
         until(|| health()["level"] == level);
         health()
@@ -133,7 +133,7 @@ impl Drop for Rack {
     }
 }
 
-fn attribute(document: &mut Value, id: u64, raw: u64) {
+pub fn attribute(document: &mut Value, id: u64, raw: u64) {
     let table = document["ata_smart_attributes"]["table"].as_array_mut().unwrap();
     let attribute = table.iter_mut().find(|it| it["id"] == id).unwrap();
     attribute["raw"] = json!({ "value": raw, "string": raw.to_string() });
