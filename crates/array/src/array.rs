@@ -22,13 +22,13 @@ use crate::member::Introduction;
 use crate::rows::checksum;
 use crate::rows::checksum::ChecksumSetup;
 use crate::rows::flush::CacheMode;
-use crate::rows::job::Task;
 use crate::shard::bitmap::Intent;
 use crate::shard::message::{Message, Post, ToShard};
 use crate::shard::requests::Load;
 use crate::shard::submit::{Blueprint, Front};
 use crate::status::{EventLog, MemberStatus, Status};
 
+mod scrub;
 mod snapshot;
 
 /// The environment that the host provides for an array.
@@ -339,58 +339,6 @@ impl Array {
         self.inner.keeper.command(Command::Replace(slot, with)).await
     }
 
-    /// Starts to compare all data with its redundancy; with `repair`, also to repair mismatches.
-    ///
-    /// # Errors
-    /// Refused if another job is running, if the level has no redundancy or none is left, and for a
-    /// repair if the array is degraded.
-    pub fn scrub(&self, repair: bool) -> Result<()> {
-        self.scrub_from(repair, 0)
-    }
-
-    /// As [`Array::scrub`], from this byte of the array to its end: what lies below was compared
-    /// before.
-    ///
-    /// # Errors
-    /// As [`Array::scrub`]; also refused if the array ends before that byte.
-    pub fn scrub_from(&self, repair: bool, from: u64) -> Result<()> {
-        let keeper = &self.inner.keeper;
-        if from >= self.inner.geometry.capacity() {
-            return Err(Error::refused(format!("the array ends before byte {from}")));
-        }
-        if self.inner.geometry.family() == Family::Plain {
-            return Err(Error::refused("the level has no redundancy: there is nothing to compare"));
-        }
-        let in_sync = keeper.configuration().in_sync();
-        let whole = in_sync == self.inner.geometry.all_slots();
-        if !whole && repair {
-            let what = "the array is degraded, so a repair cannot identify a wrong member; a check \
-                        is possible where redundancy is left";
-            return Err(Error::refused(what));
-        }
-        if !whole && !self.inner.can_compare(in_sync) {
-            let what = "the array is degraded, and no redundancy is left to compare with";
-            return Err(Error::refused(what));
-        }
-        let busy = keeper.jobs.job.borrow().as_ref().map(|job| crate::keeper::describe(job.kind));
-        if let Some(job) = busy {
-            return Err(Error::refused(format!("a {job} is running; wait for it, or stop it")));
-        }
-        keeper.jobs.scrub_from.set(from);
-        *keeper.jobs.scrub.borrow_mut() = Some(if repair { Task::Repair } else { Task::Check });
-        keeper.changed.raise();
-        Ok(())
-    }
-
-    /// Stops the running scrub.
-    ///
-    /// # Errors
-    /// Refused if there is none.
-    pub fn stop_scrub(&self) -> Result<()> {
-        let stopped = self.inner.keeper.cancel_scrub();
-        if stopped { Ok(()) } else { Err(Error::refused("no scrub is running")) }
-    }
-
     /// Limits the speed of background work, in bytes of a member per second: at most `max`, and at
     /// least `min` while clients are active. Takes effect at once.
     pub fn set_speed(&self, min: u64, max: u64) {
@@ -498,6 +446,7 @@ impl Array {
             spares: now.spares.iter().map(|&id| inner.member_status(id)).collect(),
             job: inner.job_status(),
             last_scrub: keeper.jobs.last_scrub.borrow().clone(),
+            last_part: keeper.jobs.last_part.borrow().clone(),
             cached_bytes: keeper.cached_bytes(),
             log_conflicts: keeper.log_conflicts(),
             requests_in_flight: keeper.requests(),

@@ -38,10 +38,11 @@ use crate::member::Introduction;
 use crate::shard::Shard;
 use crate::shard::message::{ToKeeper, ToShard};
 use crate::shard::requests::Load;
-use crate::status::{Event, EventKind, EventLog, FULL_LIST};
+use crate::status::{EventKind, EventLog, FULL_LIST};
 
 pub(crate) mod bitmap;
 mod changes;
+mod events;
 mod flush;
 mod full;
 mod jobs;
@@ -50,7 +51,7 @@ pub(crate) mod replay_checksums;
 mod state;
 pub(crate) mod throttle;
 
-pub(crate) use jobs::{Job, describe};
+pub(crate) use jobs::{Job, ScrubRange, describe};
 pub use jobs::{JobKind, ScrubResult};
 use state::{CrashState, Inbox, Jobs, RecordState, Regions, SyncState};
 pub(crate) use throttle::Throttle;
@@ -189,8 +190,9 @@ impl Keeper {
                 throttle: Throttle::default(),
                 job: RefCell::default(),
                 scrub: RefCell::default(),
-                scrub_from: Cell::default(),
+                scrub_range: RefCell::default(),
                 last_scrub: RefCell::default(),
+                last_part: RefCell::default(),
             },
             crash: CrashState {
                 torn: recovered.torn,
@@ -273,7 +275,8 @@ impl Keeper {
                 self.metadata.add_corrected(member, bytes / 512);
                 self.count_read_error(member);
                 let text = format!("{bytes} bytes at offset {offset} of its disk rewritten");
-                self.note(EventKind::Repaired, Some(member), text);
+                let range = self.stripes_at(member, offset..offset.saturating_add(bytes));
+                self.note_at(EventKind::Repaired, Some(member), range, text);
             }
         }
         self.changed.raise();
@@ -420,14 +423,6 @@ impl Keeper {
         self.inbox.commands.borrow_mut().push_back((command, ticket));
         self.changed.raise();
         completion
-    }
-
-    fn note(&self, kind: EventKind, member: Option<MemberId>, text: impl Into<String>) {
-        let assignment = member.and_then(|id| self.configuration.borrow().slot_of(id));
-        let slot = assignment.map(|(slot, _)| slot);
-        let member = member.map(|id| self.name_of(id));
-        let unix_micros = self.clock.unix_micros();
-        self.log.push(Event { unix_micros, kind, member, slot, text: text.into() });
     }
 
     /// The durable record of this configuration. Below the first unsynced range everything is

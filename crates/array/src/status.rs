@@ -2,6 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::time::Duration;
 
 use layout::private::Consistency;
@@ -66,8 +67,10 @@ pub struct Status {
     pub spares: Vec<MemberStatus>,
     /// The running background job.
     pub job: Option<JobStatus>,
-    /// The result of the last scrub since the start.
+    /// The result of the last scrub since the start, without those of parts.
     pub last_scrub: Option<ScrubResult>,
+    /// The result of the last scrub of a part since the start.
+    pub last_part: Option<ScrubResult>,
     /// Memory of acknowledged writes that are not on the members yet.
     pub cached_bytes: u64,
     /// Writes that waited for a flush because the intent log already had a record of their rows.
@@ -170,6 +173,8 @@ pub struct MemberStatus {
 pub struct JobStatus {
     /// Its kind.
     pub kind: JobKind,
+    /// A scrub of a part of the array.
+    pub is_part: bool,
     /// Array bytes to process.
     pub total_bytes: u64,
     /// Array bytes done.
@@ -201,6 +206,8 @@ pub struct Event {
     pub member: Option<String>,
     /// The slot that the member held, or was copied to, at that moment.
     pub slot: Option<Slot>,
+    /// The bytes of the array concerned, in whole stripes, where they are known.
+    pub range: Option<Range<u64>>,
     /// The text for people.
     pub text: String,
 }

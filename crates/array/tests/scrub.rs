@@ -413,3 +413,72 @@ fn a_checked_read_with_a_mismatch_is_corrected_on_raid_6_and_an_error_on_raid_5(
         }
     }
 }
+
+#[test]
+fn a_part_is_compared_by_itself_and_says_nothing_of_the_rest() {
+    let world = world(Layout::default_for(Level::Raid6, 5), 5, 0);
+    let array = world.start();
+    fill(&world, &array);
+    let whole = scrub(&world, &array, false);
+    let (all, stripe, from) = (array.limits().bytes, 3 * (16 << 10), world.data_offset());
+    // One mismatch in the part, one before it and one behind.
+    for at in [0, 1 << 20, (1 << 20) + (32 << 10)] {
+        world.disks[1].disk.poke(from + at + 100, &[0x77; 300]);
+    }
+    let asked = 3 * (1 << 20) + 5..3 * (1 << 20) + 6;
+    array.scrub_part(false, asked.clone()).expect("no other task runs");
+    world.until(&array, |status| status.last_part.is_some());
+    let status = array.status();
+    let part = status.last_part.expect("just looked at");
+    let start = asked.start / stripe * stripe;
+    assert_eq!((part.range.clone(), part.complete), (start..start + stripe, true));
+    assert_eq!((part.report.mismatches, part.report.compared_bytes), (1, stripe));
+    let last = status.last_scrub.expect("the whole one");
+    assert_eq!((last.range, last.unix_micros), (whole.range, whole.unix_micros));
+    let texts: Vec<String> = array.log().since(0).into_iter().map(|event| event.text).collect();
+    let text = format!("check of {stripe} bytes at {start} of the array finished");
+    assert!(texts.contains(&text), "{texts:?}");
+    for wrong in [0..0, all..all, 0..all + 1, all - 1..u64::MAX] {
+        assert!(array.scrub_part(false, wrong.clone()).is_err(), "{wrong:?}");
+    }
+    // The last byte, and a repair.
+    array.scrub_part(true, all - 1..all).expect("no other task runs");
+    world.until(&array, |status| status.last_part.as_ref().is_some_and(|it| it.range.end == all));
+    assert!(array.status().last_part.expect("just looked at").repair);
+    // A scrub of the whole array is not one of a part.
+    assert_eq!(scrub(&world, &array, false).range, 0..all);
+}
+
+#[test]
+fn a_repair_names_the_stripes_of_the_array() {
+    for (layout, members) in [
+        (Layout::default_for(Level::Raid5, 4), 4),
+        (Layout::default_for(Level::Raid6, 5), 5),
+        (Layout::default_for(Level::Raid1, 2), 2),
+        (Layout::default_for(Level::Raid10, 4), 4),
+        (Layout::default_for(Level::Raid35, 5), 5),
+    ] {
+        let world = world(layout, members, 0);
+        let array = world.start();
+        fill(&world, &array);
+        let offset = world.data_offset() + (1 << 20);
+        world.disks[0].faults.borrow_mut().push(Fault::Unreadable { offset, len: 512 });
+        array.scrub(false).expect("no other task runs");
+        world.until(&array, |status| status.last_scrub.is_some());
+        let repaired = |event: &array::status::Event| event.kind == EventKind::Repaired;
+        let events: Vec<_> = array.log().since(0).into_iter().filter(repaired).collect();
+        assert!(!events.is_empty(), "{layout:?}");
+        for event in events {
+            let range = event.range.expect("it is in the data");
+            assert!(range.end <= array.limits().bytes);
+            // What the range covers was on that place of the member: a scrub of it finds the
+            // next error there.
+            world.disks[0].faults.borrow_mut().push(Fault::Unreadable { offset, len: 512 });
+            let before = array.log().count();
+            array.scrub_part(false, range.clone()).expect("no other task runs");
+            let since = || array.log().since(before);
+            world.until(&array, |_| since().iter().any(|it| it.kind == EventKind::JobFinished));
+            assert!(since().iter().any(repaired), "{layout:?} {range:?}: {:?}", since());
+        }
+    }
+}

@@ -54,7 +54,7 @@ pub(crate) use member_disks::{
     AttributeRecord, DayValue, DiskRecord, MemberDisks, SelfTestRecord, SmartDay,
 };
 pub(crate) use notified::{ChannelState, Notified, NotifyTest};
-pub(crate) use order::{DiskHealth, HealthLevel, Order, SmartAttribute, Speed};
+pub(crate) use order::{DiskHealth, HealthLevel, Order, Part, SmartAttribute, Speed};
 pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};
 pub(crate) use serving::{PageView, Serving};
 
@@ -337,6 +337,10 @@ pub(crate) struct Member {
     /// Durations of writes of clients' requests.
     #[serde(default)]
     pub(crate) write_durations: Durations,
+    /// Where its blocks were unreadable or had wrong checksums, and no scrub has covered since: at
+    /// most 16 ranges of the array.
+    #[serde(default)]
+    pub(crate) error_ranges: Vec<Span>,
     /// Health of its disk; null if it is not known.
     #[serde(default)]
     pub(crate) health: Option<DiskHealth>,

@@ -42,6 +42,7 @@ mod aoe;
 mod attach;
 mod control;
 mod crew;
+mod error_places;
 mod exports;
 mod hand;
 mod health;

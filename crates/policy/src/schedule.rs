@@ -6,7 +6,9 @@
 //!       due  start   pause     resume  end
 //! ```
 //!
-//! A scrub that was paused, or interrupted by a restart, goes on where it stopped.
+//! A scrub that was paused, or interrupted by a restart, goes on where it stopped. While a disk of
+//! the array is suspect, the next scrub is due earlier: what the other disks cannot read must be
+//! found before that disk is lost.
 
 use std::fmt;
 use std::time::Duration;
@@ -25,6 +27,8 @@ pub struct Scrub {
     pub enabled: bool,
     /// Time from the end of one scrub to the start of the next.
     pub every: Period,
+    /// The same while a disk of the array is suspect, if that is less.
+    pub every_suspect: Period,
     /// When a scrub may run; empty for always.
     pub windows: Vec<Window>,
     /// Correct mismatches too, as `parapet scrub NAME repair` does.
@@ -36,8 +40,8 @@ pub struct Scrub {
 
 impl Default for Scrub {
     fn default() -> Scrub {
-        let (every, windows) = (Period::days(30), Vec::new());
-        Scrub { enabled: true, every, windows, repair: false, latency: None }
+        let (every, every_suspect, windows) = (Period::days(30), Period::days(7), Vec::new());
+        Scrub { enabled: true, every, every_suspect, windows, repair: false, latency: None }
     }
 }
 
@@ -132,6 +136,8 @@ pub struct Standing {
     pub position: u64,
     /// What the array does.
     pub work: Work,
+    /// True if a disk of it may fail.
+    pub is_suspect: bool,
 }
 
 /// What an array does in the background.
@@ -163,12 +169,16 @@ impl Scrub {
             self.windows.is_empty() || self.windows.iter().any(|window| window.contains(local));
         // A clock that was set back counts as no time.
         let since = Duration::try_from(now.duration_since(array.last)).unwrap_or_default();
+        let every = match array.is_suspect {
+            true => self.every.min(self.every_suspect),
+            false => self.every,
+        };
         match array.work {
             Work::Scheduled if !allowed || !self.enabled => Decision::Pause,
             Work::Scheduled | Work::Other => Decision::Wait,
             Work::Idle if !allowed || !self.enabled => Decision::Wait,
             Work::Idle if array.position > 0 => Decision::Start(array.position),
-            Work::Idle if since >= self.every.0 => Decision::Start(0),
+            Work::Idle if since >= every.0 => Decision::Start(0),
             Work::Idle => Decision::Wait,
         }
     }
@@ -217,7 +227,7 @@ mod tests {
         const WHOLE: u64 = 20 * 60;
         let policy = Scrub { windows: vec![window("01:00-06:00")], ..Scrub::default() };
         let begin: Timestamp = "2026-11-01T00:00:00Z".parse().unwrap();
-        let mut array = Standing { last: begin, position: 0, work: Work::Idle };
+        let mut array = Standing { last: begin, position: 0, work: Work::Idle, is_suspect: false };
         let (mut done, mut nights, mut ends) = (0, 0, Vec::new());
         for minute in 0..61 * 24 * 60 {
             let now = begin + Duration::from_secs(minute * 60);
@@ -232,7 +242,7 @@ mod tests {
                 Decision::Wait => {}
             }
             if done == WHOLE {
-                array = Standing { last: now, position: 0, work: Work::Idle };
+                array = Standing { last: now, position: 0, work: Work::Idle, ..array };
                 (done, ends) = (0, [ends, vec![minute / (24 * 60)]].concat());
             }
         }
@@ -245,11 +255,43 @@ mod tests {
         let policy = Scrub { windows: vec![window("01:00-06:00")], ..Scrub::default() };
         let now: Timestamp = "2026-11-01T12:00:00Z".parse().unwrap();
         let local = now.to_zoned(jiff::tz::TimeZone::UTC).datetime();
-        let of = |work| Standing { last: Timestamp::UNIX_EPOCH, position: 7, work };
+        let last = Timestamp::UNIX_EPOCH;
+        let of = |work| Standing { last, position: 7, work, is_suspect: true };
         assert_eq!(policy.decide(now, local, &of(Work::Other)), Decision::Wait);
         assert_eq!(policy.decide(now, local, &of(Work::Idle)), Decision::Wait);
         assert_eq!(policy.decide(now, local, &of(Work::Scheduled)), Decision::Pause);
         let never = Scrub { enabled: false, windows: Vec::new(), ..policy };
         assert_eq!(never.decide(now, local, &of(Work::Idle)), Decision::Wait);
+    }
+    /// One line: days since the last scrub, whether a disk is suspect, what the array does, whether
+    /// a window is open, and the decision.
+    #[test]
+    fn a_suspect_disk_brings_the_scrub_forward_within_its_windows() {
+        use Decision::{Pause, Start, Wait};
+        let policy = Scrub { windows: vec![window("01:00-06:00")], ..Scrub::default() };
+        let last: Timestamp = "2026-11-01T00:00:00Z".parse().unwrap();
+        for (days, is_suspect, work, open, decision) in [
+            (6, false, Work::Idle, true, Wait),
+            (6, true, Work::Idle, true, Wait),
+            (7, false, Work::Idle, true, Wait),
+            (7, true, Work::Idle, true, Start(0)),
+            (7, true, Work::Idle, false, Wait),
+            (7, true, Work::Other, true, Wait),
+            (7, true, Work::Scheduled, false, Pause),
+            (30, false, Work::Idle, true, Start(0)),
+        ] {
+            let hour = if open { 2 } else { 12 };
+            let now = last + Duration::from_secs((days * 24 + hour) * 3600);
+            let local = now.to_zoned(jiff::tz::TimeZone::UTC).datetime();
+            let array = Standing { last, position: 0, work, is_suspect };
+            assert_eq!(policy.decide(now, local, &array), decision, "{days} days, {array:?}");
+            let never = Scrub { enabled: false, ..policy.clone() };
+            assert!(matches!(never.decide(now, local, &array), Wait | Pause));
+            // A schedule that is denser anyway stays so.
+            let dense = Scrub { every: Period::days(1), ..policy.clone() };
+            if work == Work::Idle && open {
+                assert_eq!(dense.decide(now, local, &array), Start(0));
+            }
+        }
     }
 }

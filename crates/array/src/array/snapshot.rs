@@ -151,6 +151,7 @@ impl Inner {
         let seconds = array_rate.filter(|&rate| rate > 0).map(|rate| left as f64 / rate as f64);
         Some(JobStatus {
             kind: job.kind,
+            is_part: job.part.is_some(),
             total_bytes: job.total,
             done_bytes: job.done,
             elapsed: now - job.started,

@@ -44,6 +44,8 @@ pub enum JobKind {
 #[derive(Clone, Debug)]
 pub(crate) struct Job {
     pub(crate) kind: JobKind,
+    /// The part that a scrub compares, if it is not to compare all.
+    pub(crate) part: Option<Range<u64>>,
     /// Slots that were in sync when it began.
     pub(crate) in_sync: SlotSet,
     /// Array bytes in its ranges, and those done.
@@ -58,6 +60,15 @@ pub(crate) struct Job {
     pub(crate) throttled: Duration,
 }
 
+/// What a scrub compares.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct ScrubRange {
+    /// Bytes of the array.
+    pub(crate) range: Range<u64>,
+    /// Only this part was asked for.
+    pub(crate) is_part: bool,
+}
+
 /// The result of the last scrub.
 #[derive(Clone, Debug)]
 pub struct ScrubResult {
@@ -65,7 +76,7 @@ pub struct ScrubResult {
     pub repair: bool,
     /// When it ended, microseconds since 1970.
     pub unix_micros: u64,
-    /// True if it reached the end of the array.
+    /// True if it reached the end of the array, or of the part that was asked for.
     pub complete: bool,
     /// The bytes of the array that it compared.
     pub range: Range<u64>,
@@ -172,7 +183,9 @@ impl Keeper {
             }
             Task::Resync => self.sync.unsynced.borrow().clone(),
             Task::Checksum => self.sync.unchecksummed.borrow().clone(),
-            Task::Check | Task::Repair => RangeSet::from(self.jobs.scrub_from.get()..end),
+            Task::Check | Task::Repair => {
+                RangeSet::from(self.jobs.scrub_range.borrow().range.clone())
+            }
         }
     }
 
@@ -180,8 +193,13 @@ impl Keeper {
     async fn run_job(&self, (kind, task): (JobKind, Task)) {
         let (ranges, assignments) = (self.ranges_of(task), self.assignments.get());
         let started = self.clock.now();
+        let is_scrub = matches!(kind, JobKind::Check | JobKind::Repair);
+        let scrub = self.jobs.scrub_range.borrow().clone();
+        let part = (is_scrub && scrub.is_part).then(|| scrub.range.clone());
+        let what = describe_job(kind, part.as_ref());
         *self.jobs.job.borrow_mut() = Some(Job {
             kind,
+            part,
             in_sync: self.configuration.borrow().in_sync(),
             total: ranges.bytes(),
             done: 0,
@@ -190,14 +208,15 @@ impl Keeper {
             report: Report::default(),
             throttled: Duration::ZERO,
         });
-        self.note(EventKind::JobStarted, None, format!("{} started", describe(kind)));
+        self.note(EventKind::JobStarted, None, format!("{what} started"));
         let walk = self.walk(task, &ranges, assignments).await;
         let finished = walk == Walk::Finished;
         self.finish_job(task, finished, assignments).await;
         let job = self.jobs.job.borrow_mut().take().expect("set above and only taken here");
-        if matches!(kind, JobKind::Check | JobKind::Repair) {
-            let from = self.jobs.scrub_from.get();
-            *self.jobs.last_scrub.borrow_mut() = Some(ScrubResult {
+        if is_scrub {
+            let (jobs, from) = (&self.jobs, scrub.range.start);
+            let last = if scrub.is_part { &jobs.last_part } else { &jobs.last_scrub };
+            *last.borrow_mut() = Some(ScrubResult {
                 repair: kind == JobKind::Repair,
                 unix_micros: self.clock.unix_micros(),
                 complete: finished,
@@ -215,7 +234,7 @@ impl Keeper {
     /// The text about the end of a job.
     fn outcome(&self, job: &Job, finished: bool) -> String {
         let (Report { compared_bytes, lost_bytes, .. }, whole) = (&job.report, job.in_sync);
-        let mut text = describe(job.kind);
+        let mut text = describe_job(job.kind, job.part.as_ref());
         text.push_str(if finished { " finished" } else { " interrupted" });
         if !finished && matches!(job.kind, JobKind::Check | JobKind::Repair) {
             let now = self.configuration.borrow().in_sync();
@@ -462,6 +481,17 @@ impl Keeper {
                 job.throttled += self.clock.now() - now;
             }
         }
+    }
+}
+
+/// The text for a job, of a part of the array if that is meant.
+fn describe_job(kind: JobKind, part: Option<&Range<u64>>) -> String {
+    match part {
+        Some(part) => {
+            let bytes = part.end - part.start;
+            format!("{} of {bytes} bytes at {} of the array", describe(kind), part.start)
+        }
+        None => describe(kind),
     }
 }
 

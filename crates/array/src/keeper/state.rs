@@ -8,7 +8,7 @@ use log::expected::Expected;
 use log::solve::TornRow;
 use metadata::commit::async_mutex::AsyncMutex;
 
-use crate::keeper::jobs::ScrubResult;
+use crate::keeper::jobs::{ScrubRange, ScrubResult};
 use crate::keeper::{Command, Job, Throttle, bitmap, flush};
 use crate::rows::job::Task;
 use crate::status::Replay;
@@ -67,9 +67,11 @@ pub(crate) struct RecordState {
 pub(crate) struct Jobs {
     pub(crate) job: RefCell<Option<Job>>,
     pub(crate) scrub: RefCell<Option<Task>>,
-    /// The byte of the array at which the scrub begins.
-    pub(crate) scrub_from: Cell<u64>,
+    /// What the scrub compares.
+    pub(crate) scrub_range: RefCell<ScrubRange>,
     pub(crate) last_scrub: RefCell<Option<ScrubResult>>,
+    /// The last scrub of a part.
+    pub(crate) last_part: RefCell<Option<ScrubResult>>,
     pub(crate) throttle: Throttle,
 }
 

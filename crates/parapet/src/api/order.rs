@@ -15,6 +15,8 @@ pub(crate) struct Order {
     pub(crate) with: Option<String>,
     /// The action: `check`, `repair`, `stop` or `resume`.
     pub(crate) scrub: Option<String>,
+    /// The part of the array that `check` and `repair` compare; null for all of it.
+    pub(crate) part: Option<Part>,
     /// New limits of background work.
     pub(crate) speed: Option<Speed>,
     /// Signatures that may be overwritten on a disk that is added: `ext4@0x438`.
@@ -31,6 +33,15 @@ pub(crate) struct Order {
     pub(crate) off: bool,
     /// What is known of the disk of the member.
     pub(crate) health: Option<DiskHealth>,
+}
+
+/// A part of the array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct Part {
+    /// Its first byte.
+    pub(crate) array_offset: u64,
+    /// Its length.
+    pub(crate) bytes: u64,
 }
 
 /// Health of the disk that a member is on.

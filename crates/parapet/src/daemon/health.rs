@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use array::status::MemberStatus;
 use layout::MemberId;
 
 use super::Served;
@@ -92,6 +93,14 @@ impl Served {
     fn local_path(&self, id: MemberId) -> Option<PathBuf> {
         let path = member_path(&self.known(id)?.path);
         Some(path).filter(|path| path.is_absolute() && !is_remote(path))
+    }
+
+    /// Returns true if the disk of a member in service may fail.
+    pub(crate) fn is_suspect(&self) -> bool {
+        let (status, health) = (self.array.status(), self.health.borrow());
+        let mut members = status.slots.iter().filter_map(|slot| slot.member.as_ref());
+        let level = |member: &MemberStatus| health.get(&member.id).map(|health| health.level);
+        members.any(|member| level(member).is_some_and(|level| level >= HealthLevel::Suspect))
     }
 
     /// Returns what is known of a member's disk.

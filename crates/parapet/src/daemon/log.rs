@@ -8,7 +8,7 @@ use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use array::ScrubResult;
-use array::status::{Event, EventKind, MemberStatus, Replay};
+use array::status::{Event, EventKind, MemberStatus, Replay, Status};
 use io::{Clock, Time};
 
 use super::view::own_state;
@@ -50,7 +50,11 @@ impl Served {
             for event in &events {
                 self.job_rate.apply_event(event, status.job.as_ref(), status.capacity_bytes);
                 match event.member.as_ref().filter(|_| event.kind == EventKind::Repaired) {
-                    Some(member) => repairs.note(member, clock.now()),
+                    Some(member) => {
+                        repairs.note(member, clock.now());
+                        let range = event.range.clone();
+                        range.into_iter().for_each(|it| self.error_places.note(member, it));
+                    }
                     None => self.log_event(event, status.replay),
                 }
             }
@@ -58,7 +62,7 @@ impl Served {
             if is_over || repairs.due.is_some_and(|due| due <= clock.now()) {
                 repairs.log_event(&self);
             }
-            self.log_findings(status.last_scrub.as_ref());
+            self.log_findings(&status);
             self.log_state();
             if let Some(daemon) = daemon.upgrade() {
                 daemon.stirred.raise();
@@ -111,13 +115,23 @@ impl Served {
         self.history.note((word, severity), None, &message);
     }
 
-    /// Logs the findings of a scrub and records its end, once.
-    pub(super) fn log_findings(&self, scrub: Option<&ScrubResult>) {
-        let Some(scrub) = scrub else { return };
-        if self.watched.borrow_mut().scrub.replace(scrub.unix_micros) == Some(scrub.unix_micros) {
-            return;
+    /// Logs the findings of scrubs and records their ends, once.
+    pub(super) fn log_findings(&self, status: &Status) {
+        for (index, scrub) in [&status.last_scrub, &status.last_part].into_iter().enumerate() {
+            let Some(scrub) = scrub else { continue };
+            let ended = Some(scrub.unix_micros);
+            if std::mem::replace(&mut self.watched.borrow_mut().scrubs[index], ended) == ended {
+                continue;
+            }
+            self.error_places.cover(&scrub.range);
+            if index == 0 {
+                self.scrubs.end(scrub);
+            }
+            self.log_mismatches(scrub);
         }
-        self.scrubs.end(scrub);
+    }
+
+    fn log_mismatches(&self, scrub: &ScrubResult) {
         let array = self.name();
         for finding in scrub.report.findings.iter().take(TOLD_FINDINGS) {
             let slot = finding.culprit.map(|slot| format!("slot {slot}: "));

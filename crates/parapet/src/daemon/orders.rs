@@ -61,7 +61,7 @@ impl Daemon {
                 Ok(format!("{name}: {} is back{}", served.title(id), self.outlook(served)))
             }
             "replace" => self.replace(served, order).await,
-            "scrub" => self.scrub(served, order.scrub.as_deref().unwrap_or("check")).await,
+            "scrub" => self.scrub(served, order).await,
             "clear" => {
                 let only = order.member.as_deref().map(|who| served.resolve(who)).transpose()?;
                 served.clear_errors(only);
@@ -454,7 +454,7 @@ fn named(path: &str) -> Result<&Path> {
 impl Served {
     /// Logs the final state of a stopped array.
     pub(super) fn log_final_state(&self) {
-        self.log_findings(self.array.status().last_scrub.as_ref());
+        self.log_findings(&self.array.status());
         let message = format!("stopped; {}", self.rest());
         tracing::info!("{}: {message}", self.name());
         self.history.note(("Stopped", Severity::Info), None, &message);

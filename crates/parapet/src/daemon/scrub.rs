@@ -9,7 +9,8 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use array::{JobKind, ScrubResult};
+use array::status::JobStatus;
+use array::{Array, JobKind, ScrubResult};
 use io::{Clock, Time};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -17,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::keep::Writer;
 use super::orders::{of_engine, usage};
 use super::{Daemon, Served};
-use crate::api::ScrubRecord;
+use crate::api::{Order, Part, ScrubRecord};
 use crate::failure::{Failure, Id, Result};
 use crate::{atomic_file, places};
 
@@ -125,7 +126,7 @@ impl Served {
     /// Notes how far a running scrub is.
     pub(super) fn note_scrub_position(&self, now: Time) {
         let status = self.array.status();
-        let Some(job) = status.job.filter(|job| is_scrub(job.kind)) else { return };
+        let Some(job) = status.job.filter(is_whole_scrub) else { return };
         let mut record = self.scrubs.record.borrow_mut();
         // A scrub covers the array from its first byte to the end.
         record.position = status.capacity_bytes.saturating_sub(job.total_bytes) + job.done_bytes;
@@ -144,42 +145,54 @@ impl Served {
         use policy::schedule::{Standing, Work};
         let (status, record) = (self.array.status(), *self.scrubs.record.borrow());
         let is_whole = super::view::own_state(&status) == crate::api::State::Healthy;
-        let work = match status.job.map(|job| is_scrub(job.kind)) {
+        let work = match status.job.as_ref().map(is_whole_scrub) {
             Some(true) if scheduled => Work::Scheduled,
             None if is_whole && status.mode == layout::Mode::ReadWrite => Work::Idle,
             _ => Work::Other,
         };
         let last = record.completed.unwrap_or(record.first_served);
+        let is_suspect = self.is_suspect();
         match record.stopped {
-            Some(stopped) => Standing { last: last.max(stopped), position: 0, work },
+            Some(stopped) => Standing { last: last.max(stopped), position: 0, work, is_suspect },
             None if record.position >= status.capacity_bytes => {
-                Standing { last, position: 0, work }
+                Standing { last, position: 0, work, is_suspect }
             }
-            None => Standing { last, position: record.position, work },
+            None => Standing { last, position: record.position, work, is_suspect },
         }
     }
 }
 
 impl Daemon {
     /// Starts, stops or resumes a scrub.
-    pub(super) async fn scrub(&self, served: &Served, what: &str) -> Result<String> {
+    pub(super) async fn scrub(&self, served: &Served, order: &Order) -> Result<String> {
         let (name, record) = (served.name(), *served.scrubs.record.borrow());
-        match what {
-            "check" | "repair" => self.start_scrub(served, what == "repair", 0).await,
-            "resume" if record.position == 0 => {
+        match (order.scrub.as_deref().unwrap_or("check"), order.part) {
+            (what @ ("check" | "repair"), Some(part)) => {
+                self.start_part(served, what == "repair", part).await
+            }
+            (what @ ("check" | "repair"), None) => {
+                self.start_scrub(served, what == "repair", 0).await
+            }
+            ("resume", None) if record.position == 0 => {
                 let message = format!("{name}: no scrub was interrupted");
                 let action = format!("parapet scrub {name} starts one");
                 Err(Failure::new(Id::WrongState, message, action))
             }
-            "resume" => self.start_scrub(served, record.repair, record.position).await,
-            "stop" => {
+            ("resume", None) => self.start_scrub(served, record.repair, record.position).await,
+            ("stop", None) => {
+                let is_part = served.array.status().job.is_some_and(|job| job.is_part);
                 self.pause_scrub(served)?;
+                if is_part {
+                    return Ok(format!("{name}: the scrub of a part is being stopped"));
+                }
                 served.scrubs.record.borrow_mut().stopped = Some(Timestamp::now());
                 Ok(format!(
                     "{name}: the scrub is being stopped; parapet scrub {name} resume continues it"
                 ))
             }
-            _ => Err(usage("a scrub is `check`, `repair`, `stop` or `resume`")),
+            _ => Err(usage(
+                "a scrub is `check`, `repair`, `stop` or `resume`; a part has the first two",
+            )),
         }
     }
 
@@ -202,22 +215,7 @@ impl Daemon {
         from: u64,
     ) -> Result<String> {
         let (name, what) = (served.name(), if repair { "repair" } else { "check" });
-        refuse_busy(served)?;
-        let ended = || served.array.status().last_scrub.map(|scrub| scrub.unix_micros);
-        let before = ended();
-        served.array.scrub_from(repair, from).map_err(of_engine)?;
-        // A caller that waits for the end must not look before the job has begun.
-        let clock = self.spawner.clock();
-        let deadline = clock.now() + BEGINNING;
-        let begun = || served.array.status().job.is_some() || ended() != before;
-        while !begun() {
-            if clock.now() >= deadline {
-                let message = format!("{name}: the {what} has not begun");
-                let action = "parapet status shows the reason";
-                return Err(Failure::new(Id::WrongState, message, action));
-            }
-            clock.sleep_until(clock.now() + BEAT).await;
-        }
+        self.begin(served, what, |array| array.scrub_from(repair, from)).await?;
         served.scrubs.record.borrow_mut().stopped = None;
         let guess = match repair && served.array.geometry().redundancy() == 1 {
             true => {
@@ -232,6 +230,45 @@ impl Daemon {
         };
         let how = format!("parapet when {name} shows how far it is");
         Ok(format!("{name}: the {what} {begun}{guess}; {how}"))
+    }
+
+    /// Starts a scrub of a part of the array.
+    async fn start_part(&self, served: &Served, repair: bool, part: Part) -> Result<String> {
+        let (name, what) = (served.name(), if repair { "repair" } else { "check" });
+        let Part { array_offset, bytes } = part;
+        let range = array_offset..array_offset.saturating_add(bytes);
+        self.begin(served, what, |array| array.scrub_part(repair, range)).await?;
+        let size = crate::size::Size(bytes);
+        Ok(format!("{name}: the {what} of {size} at {array_offset} of the array has begun"))
+    }
+
+    /// Starts a scrub, and waits until it has begun: a caller that waits for its end must not look
+    /// before.
+    async fn begin(
+        &self,
+        served: &Served,
+        what: &str,
+        start: impl FnOnce(&Array) -> metadata::Result<()>,
+    ) -> Result<()> {
+        refuse_busy(served)?;
+        let ended = || {
+            let status = served.array.status();
+            [status.last_scrub, status.last_part].map(|scrub| scrub.map(|it| it.unix_micros))
+        };
+        let before = ended();
+        start(&served.array).map_err(of_engine)?;
+        let clock = self.spawner.clock();
+        let deadline = clock.now() + BEGINNING;
+        let begun = || served.array.status().job.is_some() || ended() != before;
+        while !begun() {
+            if clock.now() >= deadline {
+                let message = format!("{}: the {what} has not begun", served.name());
+                let action = "parapet status shows the reason";
+                return Err(Failure::new(Id::WrongState, message, action));
+            }
+            clock.sleep_until(clock.now() + BEAT).await;
+        }
+        Ok(())
     }
 }
 
@@ -252,8 +289,9 @@ fn refuse_busy(served: &Served) -> Result<()> {
     Err(Failure::new(Id::WrongState, message, action))
 }
 
-fn is_scrub(kind: JobKind) -> bool {
-    matches!(kind, JobKind::Check | JobKind::Repair)
+/// True for a scrub of the whole array, also one that goes on where it was stopped.
+fn is_whole_scrub(job: &JobStatus) -> bool {
+    matches!(job.kind, JobKind::Check | JobKind::Repair) && !job.is_part
 }
 
 /// Reads a record. A damaged one is reported, and begins anew.

@@ -15,6 +15,7 @@ use net::bytewise::Writers;
 use os::{FileDisk, Spawner};
 
 use super::crew::Card;
+use super::error_places::ErrorPlaces;
 use super::history::History;
 use super::job_rate::JobRate;
 use super::scrub::Scrubs;
@@ -78,6 +79,7 @@ pub(crate) struct Served {
     writers: Writers,
     /// Health of the disks of its members.
     pub(super) health: RefCell<BTreeMap<MemberId, DiskHealth>>,
+    pub(super) error_places: ErrorPlaces,
     pub(super) history: History,
     pub(super) scrubs: Scrubs,
     gone: Signal,
@@ -113,6 +115,7 @@ impl Served {
             job_rate,
             writers: Writers::default(),
             health: RefCell::default(),
+            error_places: ErrorPlaces::default(),
             history,
             scrubs,
             gone,

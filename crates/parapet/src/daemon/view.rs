@@ -206,6 +206,7 @@ impl Served {
             bad_bytes: status.bad_bytes,
             slow: status.slow,
             health: self.health_of(status.id),
+            error_ranges: self.error_places.of(&status.name),
             read_latency: status.reads.map(latency),
             write_latency: status.writes.map(latency),
             read_durations: durations(&status.durations[0]),

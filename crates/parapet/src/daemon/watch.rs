@@ -46,8 +46,8 @@ pub(super) struct Watched {
     slots: BTreeMap<MemberId, usize>,
     /// Error counts at the last `parapet clear`: read, write, checksum.
     cleared: BTreeMap<MemberId, [u64; 3]>,
-    /// End time of the last scrub whose findings were logged.
-    pub(super) scrub: Option<u64>,
+    /// End times of the last scrubs whose findings were logged: of the array, and of a part.
+    pub(super) scrubs: [Option<u64>; 2],
     /// The job in progress, and the last step of it that was logged.
     pub(super) steps: Steps,
     /// The last logged state of the array, and the number of members that it could still lose.
@@ -117,6 +117,7 @@ impl Served {
             let Some(member) = event.member.clone() else { continue };
             match event.kind {
                 EventKind::Fail | EventKind::TakenOut => {
+                    self.error_places.forget(&member);
                     drop(watched.losses.insert(member, Loss::of(event)));
                 }
                 EventKind::SpareAdded | EventKind::Readded => drop(watched.losses.remove(&member)),
@@ -195,7 +196,8 @@ impl Served {
     /// Logs the progress of a job in steps, in mdadm's words: `Rebuild20` to `Rebuild80`.
     fn log_steps(&self) {
         let status = self.array.status();
-        let Some(job) = status.job.as_ref().map(|job| self.job(job)) else {
+        let job = status.job.as_ref().filter(|job| !job.is_part);
+        let Some(job) = job.map(|job| self.job(job)) else {
             return self.watched.borrow_mut().steps = Steps::default();
         };
         let step = self.watched.borrow_mut().steps.take(job.kind, job.percent as u64);

@@ -1,6 +1,7 @@
 //! One look at all disks of all arrays, again and again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,7 @@ use policy::health::{
 
 use super::whole::{self, WholeDisk};
 use super::{memory, smart};
-use crate::api::{Array, DiskHealth, Member, Order, SlotState};
+use crate::api::{Array, DiskHealth, Member, Order, Part, SlotState, Span};
 use crate::client::Client;
 use crate::failure::Result;
 use crate::remote::is_remote;
@@ -32,6 +33,8 @@ pub(super) struct Watcher {
     disks: BTreeMap<String, Watched>,
     /// When SMART is read next.
     due: Option<Instant>,
+    /// When a part of each array was read because of a suspect, by the array's UUID.
+    read_at: BTreeMap<String, Instant>,
     /// Messages that the log has.
     logged: BTreeSet<String>,
 }
@@ -52,8 +55,8 @@ struct Watched {
 
 impl Watcher {
     pub(super) fn new(settings: Settings, client: Client, stopped: Arc<AtomicBool>) -> Watcher {
-        let (disks, logged) = Default::default();
-        Watcher { settings, client, stopped, disks, due: None, logged }
+        let (disks, read_at, logged) = Default::default();
+        Watcher { settings, client, stopped, disks, due: None, read_at, logged }
     }
 
     /// Looks at all disks once, and acts.
@@ -174,6 +177,10 @@ impl Watcher {
     /// Reports the disks of an array's members, and replaces one of them if the policy says so.
     fn act(&mut self, array: &Array, keys: &BTreeMap<String, Vec<String>>) {
         let plan = Plan::of(self.settings.policy, &self.standing(array, keys));
+        // Before the level is known to the schedule: the whole array would be compared first.
+        if let Some((uuid, range)) = &plan.read {
+            self.read_around(array, uuid, range);
+        }
         let in_use =
             array.slots.iter().flat_map(|slot| slot.member.iter().chain(&slot.replacement));
         for member in in_use.chain(&array.spares) {
@@ -210,6 +217,25 @@ impl Watcher {
         Ok(())
     }
 
+    /// Compares a part of the array, because a suspect gave errors in it.
+    fn read_around(&mut self, array: &Array, member: &str, range: &Range<u64>) {
+        let part = Part { array_offset: range.start, bytes: range.end - range.start };
+        let order = Order { part: Some(part), ..Order::default() };
+        match self.client.order(&array.uuid, "scrub", &order) {
+            Ok(done) => {
+                self.read_at.insert(array.uuid.clone(), Instant::now());
+                let name = array.members().find(|it| it.uuid == member).map(|it| &it.name);
+                let name = name.map_or(member, String::as_str);
+                tracing::info!(
+                    "{}, around the errors of {name}, whose disk may fail",
+                    done.message
+                );
+            }
+            // Other work has begun meanwhile.
+            Err(failure) => tracing::debug!("{}: {failure}", array.name),
+        }
+    }
+
     /// Gives a note to the server, if it is new.
     fn post(&self, array: &Array, member: &Member, health: DiskHealth) {
         if member.health.as_ref() == Some(&health) {
@@ -237,7 +263,9 @@ impl Watcher {
             let disks = keys.get(&member.uuid).into_iter().flatten();
             let levels = disks.filter_map(|key| Some(self.disks.get(key)?.verdict.level));
             let level = levels.max().unwrap_or_default();
-            PlannedMember { member: member.uuid.clone(), level }
+            let place = |it: &Span| it.array_offset..it.array_offset.saturating_add(it.bytes);
+            let places = member.error_ranges.iter().map(place).collect();
+            PlannedMember { member: member.uuid.clone(), level, places }
         };
         let is_in_sync = |state| state == SlotState::InSync;
         let free = array.slots.iter().filter(|it| is_in_sync(it.state) && it.replacement.is_none());
@@ -247,6 +275,9 @@ impl Watcher {
             is_whole: array.slots.iter().all(|slot| is_in_sync(slot.state)),
             is_replacing: array.slots.iter().any(|slot| slot.replacement.is_some()),
             is_writable: array.writable,
+            is_busy: array.job.is_some(),
+            since_read: self.read_at.get(&array.uuid).map(Instant::elapsed),
+            capacity: array.capacity_bytes,
         }
     }
 

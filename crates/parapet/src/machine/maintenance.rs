@@ -9,7 +9,8 @@ use array::status::{SlotState, Status};
 use io::Clock;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
-use policy::schedule::{Decision, Scrub};
+use policy::health::Policy;
+use policy::schedule::{Decision, Scrub, Standing, Work};
 use policy::spares::{self, Move};
 
 use super::Machine;
@@ -57,8 +58,10 @@ impl Machine {
         }
         let (name, uuid) = (served.name(), served.uuid());
         let is_scheduled = self.maintenance.scheduled.borrow().contains(uuid);
+        let acts = self.loaded.borrow().config.health.policy == Policy::ReplaceIfSpare;
         let standing = served.scrub_standing(is_scheduled);
-        if standing.work != policy::schedule::Work::Scheduled {
+        let standing = Standing { is_suspect: standing.is_suspect && acts, ..standing };
+        if standing.work != Work::Scheduled {
             self.maintenance.scheduled.borrow_mut().remove(uuid);
         }
         let now = Timestamp::now();
@@ -69,7 +72,8 @@ impl Machine {
                 let repair = scrub.repair && served.array.geometry().redundancy() > 0;
                 let started = self.daemon.start_scrub(served, repair, from).await;
                 self.maintenance.scheduled.borrow_mut().insert(uuid.into());
-                started.map(|message| format!("{message} (scheduled)"))
+                let why = if standing.is_suspect { "; a disk may fail" } else { "" };
+                started.map(|message| format!("{message} (scheduled{why})"))
             }
             Decision::Pause => {
                 let paused = self.daemon.pause_scrub(served);

@@ -52,6 +52,7 @@ mod schema;
 mod scrubs;
 mod serving;
 mod storage_faults;
+mod suspects;
 mod threads;
 mod tls;
 mod webdriver;

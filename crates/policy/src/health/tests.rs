@@ -1,5 +1,8 @@
 //! Disks that degrade, from documents in the shape of real ones (`documents/README.md`).
 
+use std::ops::Range;
+use std::time::Duration;
+
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
@@ -285,6 +288,7 @@ fn standing(levels: &[Level], spares: &[Level]) -> Standing {
         move |(index, &level): (usize, &Level)| PlannedMember {
             member: format!("{start}{index}"),
             level,
+            places: Vec::new(),
         }
     };
     Standing {
@@ -293,6 +297,9 @@ fn standing(levels: &[Level], spares: &[Level]) -> Standing {
         is_whole: true,
         is_replacing: false,
         is_writable: true,
+        is_busy: false,
+        since_read: None,
+        capacity: 1 << 40,
     }
 }
 
@@ -318,4 +325,67 @@ fn never_two_members_of_an_array_at_once() {
     }
     assert_eq!(Plan::of(Policy::Alert, &two).waiting[0].1, Wait::Policy);
     assert_eq!(of(&standing(&[Suspect, Watch], &[Ok])), Plan::default(), "alert below replace");
+}
+
+/// An array of four members with these levels; those with a mark have erred at 1 GiB.
+fn erring(levels: [(Level, bool); 4], spares: &[Level]) -> Standing {
+    let mut array = standing(&levels.map(|(level, _)| level), spares);
+    for (member, (_, erred)) in array.members.iter_mut().zip(levels) {
+        member.places.extend(erred.then_some(1 << 30..(1 << 30) + 4096));
+    }
+    array
+}
+
+#[test]
+fn the_surroundings_of_a_suspects_errors_are_read_one_suspect_at_a_time() {
+    use Level::{Ok, Replace, Suspect, Watch};
+    const MIB: u64 = 1 << 20;
+    let part = (1 << 30) - 128 * MIB..(1 << 30) + 4096 + 128 * MIB;
+    let read = |array: &Standing| Plan::of(Policy::ReplaceIfSpare, array).read;
+    let of = |member: &str| Some((member.to_owned(), part.clone()));
+    let one = erring([(Ok, true), (Watch, true), (Suspect, true), (Suspect, false)], &[Ok]);
+    assert_eq!(read(&one), of("m2"), "only suspects, and only where the place is known");
+    let two = erring([(Ok, false), (Suspect, true), (Suspect, true), (Ok, false)], &[]);
+    assert_eq!(read(&two), of("m1"), "the lowest slot of two");
+    let worse = erring([(Suspect, true), (Ok, false), (Replace, true), (Ok, false)], &[]);
+    assert_eq!(read(&worse), of("m2"), "the worst, which no spare can replace");
+
+    // Never beside other work on the array, least of all a replacement of another member.
+    let hour = Duration::from_secs(3600);
+    for (other, wanted) in [
+        (erring([(Suspect, true), (Replace, false), (Ok, false), (Ok, false)], &[Ok]), None),
+        (Standing { is_replacing: true, ..two.clone() }, None),
+        (Standing { is_busy: true, ..two.clone() }, None),
+        (Standing { is_whole: false, ..two.clone() }, None),
+        (Standing { is_writable: false, ..two.clone() }, None),
+        (Standing { since_read: Some(hour - Duration::from_secs(1)), ..two.clone() }, None),
+        (Standing { since_read: Some(hour), ..two.clone() }, of("m1")),
+    ] {
+        assert_eq!(read(&other), wanted, "{other:?}");
+    }
+    for policy in [Policy::Alert, Policy::Off] {
+        assert_eq!(Plan::of(policy, &two).read, None, "report only");
+    }
+}
+
+#[test]
+fn what_is_read_around_errors_is_bounded_and_in_the_array() {
+    const MIB: u64 = 1 << 20;
+    let read = |places: &[Range<u64>], capacity| {
+        let mut array = erring([(Level::Suspect, false); 4], &[]);
+        (array.members[0].places, array.capacity) = (places.to_vec(), capacity);
+        Plan::of(Policy::ReplaceIfSpare, &array).read.map(|(_, range)| range)
+    };
+    let at = |start: u64| start * MIB..start * MIB + 1;
+    let all = 1 << 40;
+    assert_eq!(read(&[at(0)], all), Some(0..128 * MIB + 1));
+    assert_eq!(read(&[at(5)], 10 * MIB), Some(0..10 * MIB));
+    // Close places are read together, whatever their order; far ones wait.
+    assert_eq!(read(&[at(400), at(200)], all), Some(72 * MIB..528 * MIB + 1));
+    assert_eq!(read(&[at(200), at(500)], all), Some(72 * MIB..328 * MIB + 1));
+    let many: Vec<Range<u64>> = (0..100).map(|index| at(200 + 100 * index)).collect();
+    assert!(read(&many, all).is_some_and(|range| range.end - range.start <= 1 << 30));
+    assert_eq!(read(&[0..u64::MAX], all), Some(0..1 << 30));
+    // What a server reports is input from outside.
+    assert_eq!(read(&[all..all + 1], 10), None);
 }
