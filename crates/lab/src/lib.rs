@@ -20,4 +20,5 @@ pub mod reliability;
 pub mod rig;
 pub mod seeds;
 pub mod station;
+pub mod trace;
 pub mod world;
