@@ -3,7 +3,9 @@
 //! ```text
 //!   catalogue ──▶ disk, flash        models: when does a disk answer?
 //!                     │
-//!   load ──▶ array ──▶ members ──▶ report
+//!   experiment ──▶ array ──▶ members ──▶ outcome ──▶ report, comparison
+//!       ▲
+//!     trace
 //!
 //!   reliability                      how likely is the loss of data?
 //! ```
@@ -13,6 +15,7 @@ pub mod appliance;
 pub mod controller;
 pub mod demerit;
 pub mod disk;
+pub mod experiment;
 pub mod load;
 pub mod member;
 mod random;
