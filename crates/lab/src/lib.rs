@@ -20,6 +20,7 @@ pub mod load;
 pub mod member;
 mod random;
 pub mod reliability;
+pub mod report;
 pub mod rig;
 pub mod seeds;
 pub mod station;
