@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod appliance;
+pub mod compare;
 pub mod controller;
 pub mod demerit;
 pub mod disk;
