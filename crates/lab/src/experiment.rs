@@ -37,6 +37,10 @@ const SEEDS_MAX: u32 = 1000;
 const SECONDS_MAX: f64 = 864_000.0;
 /// Requests in flight at most.
 const DEPTH_MAX: u64 = 65_536;
+/// Bytes of all requests in flight at most: they take memory.
+const IN_FLIGHT_BYTES_MAX: u64 = 4 << 30;
+/// The largest cost of work: a second, or a millisecond of a byte.
+const COST_MAX: u64 = 1_000_000_000;
 /// The largest request of a worker.
 const REQUEST_MAX: u64 = 64 << 20;
 /// Milliseconds of head movements at most.
@@ -165,6 +169,10 @@ impl Experiment {
             let key = "hardware.cache.acknowledge_us";
             ensure(micros(Some(cache.acknowledge_us)), key, "not a time", hint)?;
         }
+        if let Some(cpu) = self.hardware.cpu {
+            let costs = cpu.costs().iter().all(|(cost, _)| *cost <= COST_MAX);
+            ensure(costs, "hardware.cpu", "a cost above 1000000000", "write ns and ps")?;
+        }
         self.check_load()?;
         self.check_events()
     }
@@ -186,9 +194,14 @@ impl Experiment {
             let workers = worker.count > 0 && worker.depth > 0;
             ensure(workers, &key("count"), "no request in flight", "write count and depth ≥ 1")?;
         }
-        let depth = self.depth() <= DEPTH_MAX;
-        let cause = "more than 65536 requests in flight";
-        ensure(depth, "load", cause, "lower count or depth")?;
+        let bytes = |worker: &schema::WorkerChoice| {
+            (worker.count as u64).saturating_mul(worker.depth as u64).saturating_mul(worker.size.0)
+        };
+        let bytes =
+            self.load.workers.iter().fold(0, |sum: u64, one| sum.saturating_add(bytes(one)));
+        let depth = self.depth() <= DEPTH_MAX && bytes <= IN_FLIGHT_BYTES_MAX;
+        let cause = "more than 65536 requests or 4 GiB in flight";
+        ensure(depth, "load", cause, "lower count, depth or size")?;
         let Some(trace) = &self.load.trace else { return Ok(()) };
         let scale = trace.time_scale > 0;
         ensure(scale, "load.trace.time_scale", "0 % of the rate", "write 100 for as recorded")?;

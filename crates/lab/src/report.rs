@@ -177,7 +177,8 @@ fn figures(page: &mut String, outcome: &Outcome) {
         let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(0.0, f64::max));
         let _ = write!(
             page,
-            "<tr><td>{name}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"text\">{unit}</td></tr>",
+            "<tr><td>{name}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td class=\"text\">{unit}</td></tr>",
             short(median),
             short(least.min(most)),
             short(most)

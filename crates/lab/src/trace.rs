@@ -25,8 +25,8 @@ const SECTOR: u64 = 512;
 const ALIGN: u64 = 1 << 20;
 /// Requests of a trace at most.
 const REQUESTS_MAX: usize = 50_000_000;
-/// The largest request: md's and fio's are far below.
-const BYTES_MAX: u64 = 1 << 30;
+/// The largest request: those of kernels are far below.
+const BYTES_MAX: u64 = 64 << 20;
 
 /// What a request asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -200,7 +200,10 @@ impl Collector {
             self.ends[place] = self.ends[place].max(end);
         }
         if request.bytes > BYTES_MAX {
-            return Err(error(line, format!("a request of {} bytes", request.bytes)));
+            return Err(error(
+                line,
+                format!("a request of {} bytes is larger than 64 MiB", request.bytes),
+            ));
         }
         if self.requests.len() == REQUESTS_MAX {
             return Err(error(line, format!("more than {REQUESTS_MAX} requests\nsplit the trace")));

@@ -13,7 +13,7 @@ impl Scratch {
     fn new(name: &str) -> Scratch {
         let path =
             Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        fs::create_dir_all(&path).unwrap();
+        fs::create_dir_all(&path).expect("a folder for the test");
         Scratch(path)
     }
 }

@@ -1,3 +1,5 @@
+//! Tests of comparisons: ratios, spreads and differing keys.
+
 use super::*;
 
 const SMALL: &str = r#"

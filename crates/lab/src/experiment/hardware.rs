@@ -8,6 +8,7 @@ use super::outcome::{Constant, HeadLine, HeadSpan, Share, Station};
 use super::schema::{ControllerCache, DestageOrder, Experiment, Size};
 use crate::controller::{CacheSpec, Cached, Destage};
 use crate::disk::catalogue::{Catalogue, Entry};
+use crate::disk::flash::Flash;
 use crate::disk::hdd::{Activity, Hdd, Lost, Span, Spec};
 use crate::disk::{Model, Nanos, SECTOR};
 use crate::member::Member;
@@ -92,10 +93,18 @@ pub(super) fn disk(
     (seed, watch): (u64, &Rc<Cell<Watch>>),
 ) -> Result<Disk, Fault> {
     let cache = experiment.hardware.cache.as_ref().map(|cache| share(cache, count)).transpose()?;
-    let entry = Catalogue::get().entry(name);
-    let Some(Entry::Hdd(hdd)) = entry else {
-        let cause = format!("{name:?} is no hard disk");
-        return Err(Fault::new("hardware.disks", cause, "choose a hard disk of `lab disks`"));
+    let hdd = match Catalogue::get().entry(name) {
+        Some(Entry::Hdd(hdd)) => hdd,
+        Some(Entry::Flash(flash)) => {
+            let fresh = experiment.hardware.fresh_flash;
+            let spec = if fresh { flash.fresh_spec() } else { flash.spec() };
+            let member = Member::new(world, behind(cache, Flash::new(spec)));
+            return Ok(Disk { member, heads: None });
+        }
+        None => {
+            let hint = "choose a disk of `parapet lab disks`";
+            return Err(Fault::new("hardware.disks", format!("no disk {name:?}"), hint));
+        }
     };
     let spec = personal(hdd.spec(), experiment, seed ^ number as u64);
     let heads = Rc::new(RefCell::new(Heads {
@@ -108,11 +117,15 @@ pub(super) fn disk(
     let (seen, watch) = (Rc::clone(&heads), Rc::clone(watch));
     let draws = number < HEADS_MAX;
     hdd.observe(Box::new(move |span| seen.borrow_mut().add(span, watch.get(), draws)));
-    let model: Box<dyn Model> = match cache {
-        Some(cache) => Box::new(Cached::new(hdd, cache)),
-        None => Box::new(hdd),
-    };
-    Ok(Disk { member: Member::new(world, model), heads: Some(heads) })
+    Ok(Disk { member: Member::new(world, behind(cache, hdd)), heads: Some(heads) })
+}
+
+/// A disk behind its share of the controller's cache, if there is one.
+fn behind(cache: Option<CacheSpec>, disk: impl Model + 'static) -> Box<dyn Model> {
+    match cache {
+        Some(cache) => Box::new(Cached::new(disk, cache)),
+        None => Box::new(disk),
+    }
 }
 
 /// The disk's share of the controller's cache.

@@ -4,6 +4,7 @@
 //! next request when fewer than `depth` are in flight, after the recorded think time. It keeps the
 //! dependence; think times that the trace does not have are 0.
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -18,6 +19,8 @@ use crate::trace::{Kind, Request, Trace};
 
 /// Requests in flight of an open replay at most.
 const IN_FLIGHT_MAX: usize = 100_000;
+/// Their bytes at most: they take memory.
+const IN_FLIGHT_BYTES_MAX: u64 = 4 << 30;
 
 /// Refuses a trace that does not fit the array.
 pub(super) fn check(trace: &Trace, choice: &TraceChoice, capacity: u64) -> Result<(), Fault> {
@@ -44,6 +47,7 @@ pub(super) async fn run(
 ) -> Result<(), Fault> {
     let clock = target.world.clock();
     let start = clock.now();
+    let in_flight = Rc::new(Cell::new(0u64));
     let scaled = |nanos: u64| {
         let scaled = u128::from(nanos) * 100 / u128::from(choice.time_scale);
         Duration::from_nanos(u64::try_from(scaled).unwrap_or(u64::MAX >> 2))
@@ -52,14 +56,17 @@ pub(super) async fn run(
         match choice.replay {
             Replay::Open => {
                 clock.sleep_until(start + scaled(request.at_ns)).await;
-                if crowd.left() >= IN_FLIGHT_MAX {
-                    let cause = format!("{IN_FLIGHT_MAX} requests wait: the array is too slow");
+                if crowd.left() >= IN_FLIGHT_MAX || in_flight.get() > IN_FLIGHT_BYTES_MAX {
+                    let cause = format!("{} requests wait: the array is too slow", crowd.left());
                     let hint = "lower `time_scale`, or write replay = \"closed\"";
                     return Err(Fault::new("load.trace", cause, hint));
                 }
             }
             Replay::Closed => {
                 crowd.fewer_than(choice.depth).await;
+                while in_flight.get() > IN_FLIGHT_BYTES_MAX {
+                    crowd.fewer_than(crowd.left()).await;
+                }
                 if let Some(think) = request.think_ns {
                     clock.sleep_until(clock.now() + scaled(think)).await;
                 }
@@ -68,8 +75,12 @@ pub(super) async fn run(
         if clock.now() >= until || target.recorder.errors().0 > 0 {
             break;
         }
-        let (target, request) = (target.clone(), *request);
-        crowd.spawn(async move { send(&target, &request).await });
+        let (target, request, in_flight) = (target.clone(), *request, Rc::clone(&in_flight));
+        in_flight.set(in_flight.get() + request.bytes);
+        crowd.spawn(async move {
+            send(&target, &request).await;
+            in_flight.set(in_flight.get() - request.bytes);
+        });
     }
     crowd.fewer_than(1).await;
     Ok(())

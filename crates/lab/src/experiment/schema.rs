@@ -61,8 +61,11 @@ pub struct Hardware {
     /// Number and catalogue name of equal disks, spares included: `10xhd501lj`. Unequal ones are
     /// separated by commas.
     pub disks: String,
-    /// The write cache of the disks: off is safe without flushes. By default as catalogued.
+    /// The write cache of hard disks: off is safe without flushes. By default as catalogued.
     pub disk_write_cache: Option<bool>,
+    /// Flash disks are new: random writes do not amplify yet. Otherwise they are long in use.
+    #[serde(default)]
+    pub fresh_flash: bool,
     /// A controller's write-back cache, in equal shares in front of the disks.
     pub cache: Option<ControllerCache>,
     /// Costs of the engine's core; by default its work is free.
@@ -132,18 +135,24 @@ pub struct Cpu {
     pub checksum_ps: u64,
 }
 
-/// The costs that are not 0.
-impl fmt::Display for Cpu {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let costs = [
+impl Cpu {
+    /// Each cost with its unit.
+    pub(super) fn costs(&self) -> [(u64, &'static str); 6] {
+        [
             (self.syscall_ns, "ns a system call"),
             (self.request_ns, "ns a request"),
             (self.member_op_ns, "ns a member's operation"),
             (self.copy_ps, "ps a byte copied"),
             (self.parity_ps, "ps a byte of parity"),
             (self.checksum_ps, "ps a byte of checksum"),
-        ];
-        let costs = costs.iter().filter(|(cost, _)| *cost > 0);
+        ]
+    }
+}
+
+/// The costs that are not 0.
+impl fmt::Display for Cpu {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let costs = self.costs().into_iter().filter(|(cost, _)| *cost > 0);
         let texts: Vec<String> = costs.map(|(cost, unit)| format!("{cost} {unit}")).collect();
         f.write_str(&texts.join(", "))
     }
@@ -163,7 +172,7 @@ impl From<Cpu> for CpuCosts {
     }
 }
 
-/// Quirks, calibrated constants: no data sheet has them.
+/// Quirks of hard disks, calibrated constants: no data sheet has them.
 #[derive(Clone, PartialEq, Default, Serialize, Deserialize, Debug)]
 #[serde(deny_unknown_fields)]
 pub struct Personality {

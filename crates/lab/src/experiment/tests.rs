@@ -1,3 +1,5 @@
+//! Tests of experiments: runs of the engine on few disks, and faults of files.
+
 use super::*;
 use crate::trace;
 
@@ -108,6 +110,14 @@ fn a_worker_stops_when_its_array_has_failed() {
 }
 
 #[test]
+fn flash_disks_are_faster_and_have_no_heads() {
+    let flash = SMALL.replacen("4xhd501lj", "4xpm883-960", 1);
+    let outcome = ran(&flash);
+    assert!(outcome.median.requests_per_s > 10.0 * ran(SMALL).median.requests_per_s);
+    assert!(outcome.runs[0].heads.is_empty() && outcome.runs[0].stations.len() == 1);
+}
+
+#[test]
 fn faults_name_file_key_and_remedy() {
     let unknown = fault("chunk =", "chunkk =");
     assert!(unknown.starts_with("a.toml: line 13: chunkk: unknown field"), "{unknown}");
@@ -122,6 +132,8 @@ fn faults_name_file_key_and_remedy() {
         ("chunk = \"64KiB\"", "consistency = \"maybe\"", "array.consistency", "intent"),
         ("chunk = \"64KiB\"", "failed = [9]", "array.failed", "slots"),
         ("chunk = \"64KiB\"", "chunk = \"1000B\"", "array", "change"),
+        ("count = 4", "count = 60000\ndepth = 2", "load: more than", "lower"),
+        ("request_ns = 4000", "request_ns = 4000000000", "hardware.cpu", "ns"),
         ("write_percent = 50", "count2 = 1", "line 18: count2", ""),
         ("\"16KiB\"", "\"16\"", "line 19: size", "no size"),
         ("\"random\"", "\"chaotic\"", "line 16: pattern", "random"),

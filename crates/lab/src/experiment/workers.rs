@@ -124,7 +124,7 @@ fn zone(
         Pattern::Random => (start, zone),
         Pattern::Sequential => {
             let part = zone / choice.count as u64;
-            let part = part - part % size.max(1 << 20).min(part.max(1));
+            let part = part - part % size;
             (start + one * part, part)
         }
     };

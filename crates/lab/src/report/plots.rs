@@ -213,6 +213,8 @@ pub(super) fn heads(line: &HeadLine, stamp: &str) -> String {
     plot.draw(stamp)
 }
 
+type Of = fn(&Outcome) -> f64;
+
 /// Rate and latency against the depth, of outcomes with different depths.
 pub(super) fn depths(outcomes: &[&Outcome], stamp: &str) -> [String; 2] {
     let mut sorted = outcomes.to_vec();
@@ -221,10 +223,10 @@ pub(super) fn depths(outcomes: &[&Outcome], stamp: &str) -> [String; 2] {
         let depths = sorted.iter().map(|outcome| (outcome.depth as f64, outcome.depth.to_string()));
         Axis::with_ticks("requests in flight", Scale::Log, depths.collect())
     };
-    let points = |figure: fn(&Outcome) -> f64| -> Vec<(f64, f64)> {
+    let points = |figure: Of| -> Vec<(f64, f64)> {
         sorted.iter().map(|outcome| (outcome.depth as f64, figure(outcome))).collect()
     };
-    let draw = |title: &str, unit: &str, lines: &[(&'static str, &str, fn(&Outcome) -> f64)]| {
+    let draw = |title: &str, unit: &str, lines: &[(&'static str, &str, Of)]| {
         let tops = lines.iter().flat_map(|(_, _, figure)| points(*figure));
         let top = tops.map(|point| point.1).fold(0.0, f64::max);
         let mut plot = Plot::new(title, axis(), Axis::from_zero(unit, top));

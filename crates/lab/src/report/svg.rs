@@ -229,7 +229,8 @@ impl Plot {
         let text = escape(text);
         let _ = write!(
             self.body,
-            "<circle class=\"f {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"><title>{text}</title></circle>"
+            "<circle class=\"f {class}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\">\
+             <title>{text}</title></circle>"
         );
     }
 

@@ -1,3 +1,5 @@
+//! Tests of reports: they stand alone, are well formed, and name their origin.
+
 use super::*;
 use crate::experiment;
 

@@ -29,7 +29,7 @@ pub(super) fn read(text: &str) -> Result<Trace, Error> {
     let mut first: Option<u64> = None;
     let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line.trim()));
     let records =
-        lines.filter(|(number, line)| !line.is_empty() && !(*number == 1 && is_header(line)));
+        lines.filter(|(number, line)| !(line.is_empty() || *number == 1 && is_header(line)));
     for (line, text) in records {
         let fields: Vec<&str> = text.split(',').map(str::trim).collect();
         let &[time, host, disk, word, offset, size, response] = &fields[..] else {

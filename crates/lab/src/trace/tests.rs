@@ -1,3 +1,5 @@
+//! Tests of traces: each format, errors with lines, and arbitrary bytes.
+
 use super::*;
 
 const FIO: &str = include_str!("../../tests/experiments/fio-3.33.iolog");
@@ -52,7 +54,8 @@ fn an_iolog_of_fio_is_read() {
 #[test]
 fn waits_are_think_times_and_files_follow_each_other() {
     let text = "fio version 2 iolog\na b add\na b open\nc add\nc open\na b read 512 512\n\
-                a b wait 300 0\nc write 0 4096\nc wait 50 0\nc wait 50 0\na b trim 0 100\nc close\n";
+                a b wait 300 0\nc write 0 4096\nc wait 50 0\nc wait 50 0\n\
+                a b trim 0 100\nc close\n";
     let trace = read(text.as_bytes()).unwrap();
     assert!(trace.timed);
     let places: Vec<_> = trace.requests.iter().map(|one| (one.offset, one.bytes)).collect();
