@@ -3,22 +3,28 @@
 //! ```text
 //!   catalogue ──▶ disk, flash        models: when does a disk answer?
 //!                     │
-//!   load ──▶ array ──▶ members ──▶ report
+//!   experiment ──▶ array ──▶ members ──▶ outcome ──▶ report, comparison
+//!       ▲
+//!     trace
 //!
 //!   reliability                      how likely is the loss of data?
 //! ```
 #![forbid(unsafe_code)]
 
 pub mod appliance;
+pub mod compare;
 pub mod controller;
 pub mod demerit;
 pub mod disk;
+pub mod experiment;
 pub mod load;
 pub mod member;
 mod random;
 pub mod reliability;
+pub mod report;
 pub mod rig;
 pub mod seeds;
 pub mod speeds;
 pub mod station;
+pub mod trace;
 pub mod world;
