@@ -9,8 +9,9 @@
 //!
 //! Runs on a thread of its own with its own executor, so that a slow browser delays no array. Reads
 //! the documents `parapet/list/1`, `parapet/history/1` and `parapet/member-disks/1`, and only the
-//! fields that it shows. Never opens a member, never links the engine. Listens on loopback addresses and unix sockets; on other
-//! addresses with TLS and a login or client certificates only (`access`).
+//! fields that it shows. Never opens a member, never links the engine. Listens on loopback
+//! addresses and unix sockets; on other addresses with TLS and a login or client certificates only
+//! (`access`).
 //!
 //! Gives no command unless [`Access::actions`] is set. Then each command is a form of its own page,
 //! with the token of a session (`session`), and the ladder of the command line (`action`).

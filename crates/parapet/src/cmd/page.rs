@@ -20,8 +20,8 @@ use crate::tls::{self, Files, Renewing};
 
 /// Show the served arrays on a web page, with metrics for Prometheus, until stopped
 ///
-/// It is read-only without --actions. An address that other machines reach needs TLS, and a login or
-/// client certificates. `serve --page` does the same inside the server.
+/// It is read-only without --actions. An address that other machines reach needs TLS, and a login
+/// or client certificates. `serve --page` does the same inside the server.
 ///
 /// For example: parapet page --listen 127.0.0.1:7580
 #[derive(clap::Args)]

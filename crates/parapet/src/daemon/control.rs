@@ -9,9 +9,9 @@
 //! | `POST /v1/arrays/NAME/VERB` | `parapet/changed/1`; the body is a `parapet/order/1` |
 //!
 //! VERB is one of `fail remove add re-add replace scrub clear speed online offline shelf mask
-//! reservations attach detach notify-test health locate stop`, and for a daemon `start`, of an array that
-//! is not served. Errors are `parapet/error/1`; the HTTP status follows from the exit status. The
-//! server accepts only its own user and root.
+//! reservations attach detach notify-test health locate stop`, and for a daemon `start`, of an
+//! array that is not served. Errors are `parapet/error/1`; the HTTP status follows from the exit
+//! status. The server accepts only its own user and root.
 
 use std::future::poll_fn;
 use std::io::{IoSlice, Result as IoResult};

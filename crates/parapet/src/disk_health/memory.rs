@@ -1,7 +1,7 @@
 //! What is remembered of disks over restarts: two files for each disk, in `STATE/health`.
 //!
-//! `DISK.json` is for the ladder: without it, errors that grew while the server was away would count
-//! as old. `DISK.days` is for people: SMART values over two years.
+//! `DISK.json` is for the ladder: without it, errors that grew while the server was away would
+//! count as old. `DISK.days` is for people: SMART values over two years.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Result, Write};

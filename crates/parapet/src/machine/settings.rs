@@ -98,8 +98,7 @@ fn check_tls(loaded: &Loaded) -> Result<()> {
         ("nbd", [&nbd.tls_cert, &nbd.tls_key, &nbd.tls_ca]),
         ("page", [&page.tls_cert, &page.tls_key, &page.tls_ca]),
     ] {
-        let [certificate, key, authority] =
-            files.map(|path| path.as_ref().map(Path::new));
+        let [certificate, key, authority] = files.map(|path| path.as_ref().map(Path::new));
         if let Err(failure) = Files::of(certificate, key, authority) {
             let names = ["tls_cert", "tls_key", "tls_ca"].map(|name| format!("{section}.{name}"));
             let mut given =

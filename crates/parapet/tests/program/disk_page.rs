@@ -1,5 +1,5 @@
-//! The page of a disk, in front of real members on loop devices with SMART data that a fake smartctl
-//! prints. Needs root.
+//! The page of a disk, in front of real members on loop devices, with SMART data that a fake
+//! smartctl prints. Needs root.
 
 use jiff::civil::Date;
 use jiff::{ToSpan, Zoned, tz::TimeZone};

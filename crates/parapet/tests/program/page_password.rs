@@ -1,15 +1,15 @@
 //! The prompt of `parapet page password` in a real terminal: util-linux's `script`.
 
 use std::io::{Read, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, Stdio};
 
 use crate::world::World;
 
 /// A shell in a terminal that asks for a password, then shows how the terminal is set.
 struct Terminal {
     process: Child,
-    keyboard: ChildStdin,
-    screen: ChildStdout,
+    keyboard: Box<dyn Write>,
+    screen: Box<dyn Read>,
     /// What it has shown so far.
     shown: String,
 }
@@ -23,7 +23,8 @@ impl Terminal {
         let mut command = world.command_of(&["script", "-q", "-c", &commands, "/dev/null"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).env("LC_ALL", "C");
         let mut process = command.spawn().expect("install the package bsdutils");
-        let (keyboard, screen) = (process.stdin.take().unwrap(), process.stdout.take().unwrap());
+        let keyboard = Box::new(process.stdin.take().unwrap());
+        let screen = Box::new(process.stdout.take().unwrap());
         Terminal { process, keyboard, screen, shown: String::new() }
     }
 

@@ -327,7 +327,9 @@ fn raw_of(attribute: &Value) -> Option<u64> {
     match (attribute["id"].as_u64(), numbers.as_deref()) {
         (Some(188), Some([_, _, total])) => Some(*total),
         (Some(188), _) => value.map(|value| value & 0xffff),
-        // `16 (0 2)`, `34 (Min/Max 32/34)`: the value, then others packed beside it.
+        // `16 0 2`: further counters follow.
+        (Some(5 | 187 | 197 | 198 | 199), _) if words.len() > 1 => words[0].parse().ok().or(value),
+        // `34 (Min/Max 32/34)`: the value, then others packed beside it.
         _ if words.get(1).is_some_and(|word| word.starts_with('(')) => {
             words[0].parse().ok().or(value)
         }

@@ -246,6 +246,17 @@ fn what_is_remembered_survives_a_restart() {
     disk.attribute(187, 2, "2").expect(Level::Suspect, "2 new uncorrectable errors");
 }
 
+#[test]
+fn values_that_are_packed_beside_others_are_unpacked() {
+    let disk = Played::new(SEAGATE);
+    let raw = |id: &str| {
+        let attributes = disk.reading().attributes;
+        attributes.iter().find(|attribute| attribute.id == id).map(|attribute| attribute.raw)
+    };
+    assert_eq!((raw("9"), raw("190"), raw("194")), (Some(14_894), Some(34), Some(34)));
+    assert_eq!(raw("1"), Some(161_213_184));
+}
+
 /// Every part of a document may be absent or have another type.
 #[test]
 fn no_document_causes_a_panic() {
