@@ -90,8 +90,8 @@ fn parapet(streams: Streams) -> Result<f64, Stall> {
     };
     let load = Load {
         workers: (0..clients).map(worker).collect(),
-        warm_up: Duration::from_millis(if writes { 100 } else { 200 }),
-        window: Duration::from_millis(if writes { 300 } else { 600 }),
+        warm_up: Duration::from_millis(if writes { 1500 } else { 200 }),
+        window: Duration::from_millis(if writes { 500 } else { 600 }),
         seed: 1,
     };
     let inner = world.clone();
@@ -121,19 +121,19 @@ fn box_cells() -> Vec<Cell> {
     let of = |level| Shape::new(level, 8);
     let four = |level| Shape::new(level, 4);
     let mut add = |name: &str, value| cells.push(cell(format!("box, {name}"), None, value));
-    add("2: RAID 10 ×8, 2 readers over 1 (seen: nearly 2)", ratio(of(Level::Raid10), 2, 1));
-    add("2: RAID 10 ×8, 3 readers over 2 (seen: worse)", ratio(of(Level::Raid10), 3, 2));
-    add("2: RAID 10 ×8, 4 readers over 3 (seen: no gain)", ratio(of(Level::Raid10), 4, 3));
-    add("3: RAID 5 ×4, 2 readers over 1 (seen: below 0.75)", ratio(four(Level::Raid5), 2, 1));
-    add("4: RAID 0 ×8, 2 readers over 1 (seen: below 1)", ratio(of(Level::Raid0), 2, 1));
+    add("2: RAID 10 ×8, 2 readers over 1 (seen nearly 2)", ratio(of(Level::Raid10), 2, 1));
+    add("2: RAID 10 ×8, 3 readers over 2 (seen worse)", ratio(of(Level::Raid10), 3, 2));
+    add("2: RAID 10 ×8, 4 readers over 3 (seen no gain)", ratio(of(Level::Raid10), 4, 3));
+    add("3: RAID 5 ×4, 2 readers over 1 (seen below 0.75)", ratio(four(Level::Raid5), 2, 1));
+    add("4: RAID 0 ×8, 2 readers over 1 (seen below 1)", ratio(of(Level::Raid0), 2, 1));
     let over = |shape| writes(shape, 2) / writes(shape, 1);
     let reader = reads(of(Level::Raid5), 1, 1);
-    add("5: RAID 5 ×8, writer over reader (seen: above 1)", writes(of(Level::Raid5), 1) / reader);
-    add("5: RAID 5 ×8, 2 writers over 1 (seen: far above 1)", over(of(Level::Raid5)));
-    add("5: RAID 5 ×4, 2 writers over 1 (seen: little)", over(four(Level::Raid5)));
-    add("5: RAID 10 ×4, 2 writers over 1 (seen: little)", over(four(Level::Raid10)));
+    add("5: RAID 5 ×8, writer over reader (seen above 1)", writes(of(Level::Raid5), 1) / reader);
+    add("5: RAID 5 ×8, 2 writers over 1 (seen far above 1)", over(of(Level::Raid5)));
+    add("5: RAID 5 ×4, 2 writers over 1 (seen little)", over(four(Level::Raid5)));
+    add("5: RAID 10 ×4, 2 writers over 1 (seen little)", over(four(Level::Raid10)));
     let lost = writes(DEGRADED[0], 1) / writes(of(Level::Raid5), 1);
-    add("6: RAID 5 ×8, 1 lost over healthy, writer (seen: 1)", lost);
+    add("6: RAID 5 ×8, 1 lost over healthy, writer (seen 1)", lost);
     cells
 }
 
@@ -183,13 +183,12 @@ pub fn table() -> Result<Table, Stall> {
     Ok(Table {
         name: "R3",
         title: "3ware 9690SA-8I, eight SAS disks, sequential streams, 2009",
-        unit: "one reader of the box MB/s, else ratios",
+        unit: "box, 1: MB/s; else ratios",
         cells,
         constants: constants(),
-        limits: "Not reproduced: four-disk arrays are slowest at three readers (4);\n  more than two \
-                 writers slow all, RAID 6 with two lost and RAID 0 ×4 write poorly (5).\n  RAID 1 \
-                 and a single disk are slower than the turn-around. Parapet's zones begin 8 GiB \
-                 apart.",
+        limits: "Not reproduced: four-disk arrays are slowest at three readers (4); more than\n  \
+                 two writers slow all, RAID 6 with two lost and RAID 0 ×4 write poorly (5).\n  \
+                 RAID 1 and a single disk are slower than the turn-around. Zones are 8 GiB apart.",
     })
 }
 
@@ -231,6 +230,7 @@ mod tests {
                 // Three readers on two copies: two share disks, and a seek costs more than 16 MiB
                 // of read-ahead make good. The box falls to 0.7.
                 name if name.contains("RAID 10") && name.contains("readers over") => 0.85,
+                name if name.contains("depth 8") => 0.9,
                 _ => 0.95,
             };
             assert!(cell.reproduced >= bar, "{}: {:.3}", cell.name, cell.reproduced);
