@@ -115,6 +115,35 @@ fn random_deep_and_instant_readers_get_no_readahead() {
     assert_eq!(read_bytes(&array) - before, 64 * CHUNK, "members that answer at once");
 }
 
+/// Disks with heads need read-ahead for a reader with several requests in flight, too. What it
+/// copies is not read from them again, and none of it is stale.
+#[test]
+fn where_members_rotate_deep_readers_hardly_wait() {
+    for (level, members) in [(Level::Raid0, 4), (Level::Raid5, 5), (Level::Raid10, 4)] {
+        let (world, array) = started(level, members, |world| {
+            world.host.bounds.ahead_rotating_bytes = 512 << 10;
+            world.disks.iter().for_each(|disk| disk.rotational.set(true));
+        });
+        let read = |at: u64| array.submit(Op::read(at * CHUNK, world.pool.take(CHUNK as usize)));
+        let (start, chunks) = (world.clock.now(), 128);
+        let mut under_way: std::collections::VecDeque<_> = (0..2).map(read).collect();
+        for at in 0..chunks {
+            let first = under_way.pop_front().expect("two operations are in flight");
+            let bytes = world.run(&array, first).into_buf();
+            assert!(bytes[..] == pattern(at * CHUNK, CHUNK as usize, 1), "{level}: {at}");
+            under_way.push_back(read(at + 2));
+        }
+        let took = world.clock.now() - start;
+        assert!(took < LATENCY * 20, "{level}: {took:?}");
+        let most = (chunks + 2) * CHUNK + world.host.bounds.ahead_rotating_bytes;
+        assert!(read_bytes(&array) <= most, "{level}: something is read twice");
+        world.write(&array, (chunks + 4) * CHUNK, &[7; 4096]).expect("the array is healthy");
+        under_way.into_iter().for_each(|read| drop(world.run(&array, read)));
+        let bytes = world.read(&array, (chunks + 4) * CHUNK, 4096).expect("the array is healthy");
+        assert!(bytes.iter().all(|&byte| byte == 7), "{level}: stale");
+    }
+}
+
 #[test]
 fn writes_are_never_hidden() {
     for cache in [CacheMode::None, CacheMode::Writeback] {

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
-use io::{Disk, Op, Time};
+use io::{Disk, Done, Op, Time};
 
 use crate::world::{Core, World};
 
@@ -124,6 +124,37 @@ pub async fn run(world: &World, core: Core, disk: &Rc<dyn Disk>, load: &Load) ->
     seen
 }
 
+/// Sends a worker's requests until its zone ends: a file that is written or read once.
+pub async fn once(world: &World, disk: &Rc<dyn Disk>, worker: Worker) {
+    let Pattern::Sequential { bytes, .. } = worker.pattern else { return };
+    let mut addresses = Addresses::new(&worker, 0);
+    let mut flight = VecDeque::new();
+    for _ in 0..bytes / worker.bytes {
+        flight.push_back(disk.submit(request(world, &worker, addresses.next())));
+        if flight.len() == worker.depth
+            && let Some(answer) = flight.pop_front()
+        {
+            answered(&answer.await);
+        }
+    }
+    for answer in flight {
+        answered(&answer.await);
+    }
+}
+
+fn request(world: &World, worker: &Worker, at: u64) -> Op {
+    let mut buf = world.pool().take(worker.bytes as usize);
+    if !worker.writes {
+        return Op::read(at, buf);
+    }
+    buf.fill(0);
+    Op::write(at, buf.freeze())
+}
+
+fn answered(done: &Done) {
+    assert!(done.result.is_ok(), "a modelled disk does not fail unasked: {:?}", done.result);
+}
+
 /// Keeps `depth` requests in flight until the window has ended. Answers are taken in the order of
 /// the requests, as a stream's reader does.
 async fn work(
@@ -133,23 +164,15 @@ async fn work(
     mut addresses: Addresses,
     (number, tally): (usize, &Tally),
 ) {
-    let (clock, pool) = (world.dyn_clock(), world.pool());
+    let clock = world.dyn_clock();
     let mut flight = VecDeque::new();
     loop {
         while flight.len() < worker.depth && clock.now() < tally.until {
-            let (at, mut buf) = (addresses.next(), pool.take(worker.bytes as usize));
-            let op = match worker.writes {
-                true => {
-                    buf.fill(0);
-                    Op::write(at, buf.freeze())
-                }
-                false => Op::read(at, buf),
-            };
+            let op = request(world, &worker, addresses.next());
             flight.push_back((clock.now(), disk.submit(op)));
         }
         let Some((sent, answer)) = flight.pop_front() else { return };
-        let done = answer.await;
-        assert!(done.result.is_ok(), "a modelled disk does not fail unasked: {:?}", done.result);
+        answered(&answer.await);
         let now = clock.now();
         if now > tally.from && now <= tally.until {
             let mut seen = tally.seen.borrow_mut();

@@ -4,8 +4,12 @@
 //! or be explained by it. All other cells are predictions. A table says which constants it uses,
 //! and on which cells they were fitted: a model with a constant for each cell would be none.
 
+pub mod r1;
 pub mod r2;
+pub mod r3;
 pub mod r4;
+pub mod r5;
+pub mod rack;
 
 use std::fmt::Write;
 

@@ -157,6 +157,7 @@ impl RunFlags {
         };
         if let Some(size) = self.read_ahead {
             host.bounds.ahead_bytes = size.0;
+            host.bounds.ahead_rotating_bytes = size.0;
         }
         host.bounds.deadline = self.deadline();
         host

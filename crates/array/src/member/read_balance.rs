@@ -17,9 +17,13 @@ const STREAMS: usize = 32;
 /// A stream leaves its copy when that has more operations in flight than the idlest one plus this.
 const PATIENCE: u32 = 8;
 
-#[derive(Default)]
+/// The same where members rotate: leaving costs seeks on two of them, and a stream's own
+/// read-ahead is more operations than [`PATIENCE`].
+const ROTATING_PATIENCE: u32 = 64;
+
 pub(crate) struct Balancer {
     streams: RefCell<Streams>,
+    patience: u32,
 }
 
 #[derive(Default)]
@@ -36,6 +40,11 @@ struct Stream {
 }
 
 impl Balancer {
+    pub(crate) fn new(rotational: bool) -> Balancer {
+        let patience = if rotational { ROTATING_PATIENCE } else { PATIENCE };
+        Balancer { streams: RefCell::default(), patience }
+    }
+
     /// The copy to read for `len` bytes from `array_offset`. `member` returns the member of a place
     /// that is readable now. `None` if there is none.
     pub(crate) fn choose<'a>(
@@ -58,7 +67,7 @@ impl Balancer {
             .min()?;
         let known = streams.table.iter().position(|s| s.used > 0 && s.next == array_offset);
         let copy = match known.map(|at| streams.table[at].copy) {
-            Some(copy) if busy(copy).is_some_and(|busy| busy <= idlest.0 + PATIENCE) => copy,
+            Some(copy) if busy(copy).is_some_and(|busy| busy <= idlest.0 + self.patience) => copy,
             _ => idlest.2,
         };
         let at = known.unwrap_or_else(|| {

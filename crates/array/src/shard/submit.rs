@@ -109,7 +109,7 @@ impl Blueprint {
             watch: Watch::default(),
             hedges: Hedges::new(bounds.hedges),
             late: Late::default(),
-            balancer: Balancer::default(),
+            balancer: Balancer::new(self.limits.rotational),
             flushes: Flushes::default(),
             log: self.log.map(|setup| Log::new(setup, &self.geometry)),
             checksums: self

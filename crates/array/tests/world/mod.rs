@@ -108,6 +108,8 @@ pub struct FaultyDisk {
     pub reads: Cell<u64>,
     /// It reports a cache: [`World::cut`] discards unflushed writes.
     pub volatile: Cell<bool>,
+    /// The disk has heads that seek.
+    pub rotational: Cell<bool>,
     /// See [`Limits::store`].
     pub store: Cell<u64>,
 }
@@ -132,6 +134,7 @@ impl FaultyDisk {
             flushes: Cell::new(0),
             reads: Cell::new(0),
             volatile: Cell::new(false),
+            rotational: Cell::new(false),
             store: Cell::new(0),
         })
     }
@@ -337,7 +340,7 @@ impl Disk for FaultyDisk {
 
     fn limits(&self) -> Limits {
         let (volatile, store) = (self.volatile.get(), self.store.get());
-        Limits { volatile, store, ..self.disk.limits() }
+        Limits { volatile, store, rotational: self.rotational.get(), ..self.disk.limits() }
     }
 }
 

@@ -79,6 +79,7 @@ impl fmt::Display for Numbers<'_> {
             log_bytes,
             checksums_bytes,
             ahead_bytes,
+            ahead_rotating_bytes,
             ahead_streams,
             stream_patience,
             keep_bytes,
@@ -96,7 +97,7 @@ impl fmt::Display for Numbers<'_> {
         write!(f, "units {units} of {unit_bytes}, scratch {scratch_bytes}, keep {keep_bytes}")?;
         write!(f, ", cache {cache_bytes} for {cache_linger:?}, patience {stream_patience:?}")?;
         write!(f, ", log {log_bytes}, sums {checksums_bytes}")?;
-        write!(f, ", read-ahead {ahead_bytes} for {ahead_streams}")?;
+        write!(f, ", read-ahead {ahead_bytes} or {ahead_rotating_bytes} for {ahead_streams}")?;
         write!(f, ", member op {member_op_bytes}, deadline {deadline:?}")?;
         write!(f, ", hedges {hedges} after {hedge_floor:?}, {hedge_percent} %")?;
         write!(f, ", job units {job_units}, checkpoint {checkpoint_bytes}")?;

@@ -14,6 +14,10 @@
 //! answered, and had to wait for a member, twice in a row. A reader with several requests in flight
 //! keeps the members busy by itself. Instant answers from the members leave nothing to gain.
 //!
+//! **Where members rotate**, each reader in order is a stream, however many requests it has in
+//! flight: small ones of one reader keep only one or two disks busy, and those of several readers
+//! send the heads back and forth.
+//!
 //! **Never stale.** A change to bytes on members drops all overlapping read-ahead, finished or in
 //! flight, when it ends and before it is acknowledged. A read that begins after the acknowledgement
 //! finds no older bytes here; one that began earlier may see either. Bytes held only by the
@@ -26,6 +30,7 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use io::{Budget, Buf, Class, Permit, Signal};
+use metadata::Bounds;
 
 use crate::rows::engine::RowOp;
 use crate::rows::read::Target;
@@ -42,7 +47,11 @@ const LOYALTY: u64 = 64;
 /// The read-ahead of one shard.
 pub(crate) struct Ahead {
     streams: RefCell<Vec<Stream>>,
-    /// Memory: `Bounds::ahead_bytes` for each of `Bounds::ahead_streams`.
+    /// The most that is read ahead of one stream, in bytes.
+    most: u64,
+    /// Some members rotate.
+    rotational: bool,
+    /// Memory: that much for each of `Bounds::ahead_streams`.
     room: Budget,
     /// Number of reads seen: the clock for the age of streams.
     reads: Cell<u64>,
@@ -99,10 +108,14 @@ enum Found {
 }
 
 impl Ahead {
-    pub(crate) fn new(bytes: u64, streams: usize) -> Ahead {
+    pub(crate) fn new(bounds: &Bounds, rotational: bool) -> Ahead {
+        let streams = bounds.ahead_streams;
+        let most = if rotational { bounds.ahead_rotating_bytes } else { bounds.ahead_bytes };
         Ahead {
             streams: RefCell::new(Vec::with_capacity(streams)),
-            room: Budget::new(bytes.saturating_mul(streams as u64)),
+            most,
+            rotational,
+            room: Budget::new(most.saturating_mul(streams as u64)),
             reads: Cell::new(0),
             next: Cell::new(0),
             changed: Signal::new(),
@@ -219,7 +232,7 @@ impl Stream {
     }
 
     /// Adds a unit that begins at the stream's end.
-    fn add_unit(&mut self, unit: &Unit, seen: u64) {
+    fn add_unit(&mut self, unit: &Unit, seen: u64, rotational: bool) {
         let request = (unit.from.shard, unit.from.request);
         let same = self.request == request && unit.from.part > 0;
         if same {
@@ -227,14 +240,17 @@ impl Stream {
         } else {
             self.len = unit.len;
             // Sent before the last answer: the reader has several requests in flight.
-            self.in_a_row = if self.answered { self.in_a_row + 1 } else { 0 };
+            let counts = self.answered || rotational;
+            self.in_a_row = if counts { self.in_a_row + 1 } else { 0 };
+            self.waited |= rotational;
             if self.in_a_row == 0 {
                 (self.window, self.upto) = (0, 0);
                 self.pieces.clear();
             }
         }
-        // The reader has passed these pieces.
-        self.pieces.retain(|piece| piece.end > unit.offset);
+        // The reader has passed these pieces; but earlier requests in flight may still need them.
+        let kept = if self.answered { 0 } else { self.window };
+        self.pieces.retain(|piece| piece.end + kept > unit.offset);
         (self.request, self.unit, self.seen) = (request, unit.offset, seen);
         (self.end, self.answered) = (unit.offset + unit.len, false);
     }
@@ -259,9 +275,7 @@ impl Shard {
     /// Records a new read, and reads ahead if that pays off.
     pub(crate) fn read_ahead_of(&self, unit: &Unit) {
         let bounds = &self.engine.setup.bounds;
-        if unit.class != Class::Foreground
-            || bounds.ahead_bytes == 0
-            || self.engine.setup.check_reads
+        if unit.class != Class::Foreground || self.ahead.most == 0 || self.engine.setup.check_reads
         {
             return;
         }
@@ -270,7 +284,7 @@ impl Shard {
         let mut streams = ahead.streams.borrow_mut();
         let known = streams.iter().position(|stream| stream.end == unit.offset);
         if let Some(at) = known {
-            streams[at].add_unit(unit, seen);
+            streams[at].add_unit(unit, seen, ahead.rotational);
             self.extend(&mut streams[at]);
         } else if streams.len() < bounds.ahead_streams {
             streams.push(Stream::new(unit, seen));
@@ -288,7 +302,7 @@ impl Shard {
     /// Puts the pieces that a stream wants next in the outbox.
     fn extend(&self, stream: &mut Stream) {
         let ahead = &self.ahead;
-        let Some(range) = stream.wanted(self.engine.setup.bounds.ahead_bytes) else { return };
+        let Some(range) = stream.wanted(ahead.most) else { return };
         // A region belongs to one shard.
         let region = self.engine.setup.geometry.region_bytes();
         let border = (stream.end.saturating_sub(1) / region + 1) * region;
