@@ -236,7 +236,7 @@ impl Options {
         let data_bytes = (0..disks)
             .map(|_| if unequal { usual + rng.below(4) * (32 << 10) } else { usual })
             .collect();
-        let build = draw_build(&mut rng);
+        let build = draw_build(&mut rng, seed);
         let mut mix = [40, 40, 0, 0, 0, 0];
         for (weight, usual) in mix.iter_mut().zip([40, 50, 6, 6, 5, 5]) {
             *weight = if *weight > 0 { usual } else { usual * rng.below(2) };
@@ -459,6 +459,7 @@ fn draw_cache(rng: &mut Rng, shape: &mut Shape, wish: Option<CacheMode>) {
     shape.bounds.ahead_bytes = rng.pick(&[0, 8 << 10, 64 << 10, 4 << 20]);
     shape.bounds.ahead_streams = rng.pick(&[1, 8]);
     shape.bounds.cache_linger = Duration::from_micros(rng.pick(&[100, 3000, 1_000_000]));
+    shape.bounds.ahead_rotating_bytes = rng.pick(&[0, 8 << 10, 64 << 10, 16 << 20]);
 }
 
 /// The intent log, and when reads are done again.
@@ -524,7 +525,7 @@ fn draw_hedges(rng: &mut Rng, bounds: &mut Bounds) {
     bounds.hedges = rng.pick(&[1, 64]);
 }
 
-fn draw_build(rng: &mut Rng) -> Build {
+fn draw_build(rng: &mut Rng, seed: u64) -> Build {
     let discard = rng.percent(60);
     let zero = if rng.percent(50) { ZeroSupport::Fast } else { ZeroSupport::Written };
     let limits = Limits {
@@ -532,6 +533,8 @@ fn draw_build(rng: &mut Rng) -> Build {
         zero,
         discard,
         discard_zeroes: discard && rng.percent(70),
+        // From a stream of its own: the rest of a seed does not depend on it.
+        rotational: Rng::stream(seed, "rotational", 0).percent(50),
         ..Limits::plain(0)
     };
     let fill = if rng.percent(70) { Fill::Zeros } else { Fill::Noise(rng.bits()) };
