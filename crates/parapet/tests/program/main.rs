@@ -36,6 +36,7 @@ mod messages;
 mod mixed;
 mod nested;
 mod network_faults;
+mod network_members;
 mod notify;
 mod panel;
 mod peers;
