@@ -3,6 +3,7 @@
 //! ```text
 //!    parapet.toml ─▶ settings ──┐
 //!    folders, uevents ─▶ arrivals ─▶ start an array, re-add a member ─┐
+//!    addresses ────────▶ network ──▶ arrivals                         │
 //!    state, clock ─────▶ maintenance ▶ scrub, move a spare, slow down ──┴─▶ Daemon
 //! ```
 //!
@@ -23,6 +24,7 @@ use crate::size::Size;
 
 mod arrivals;
 mod maintenance;
+mod network;
 mod reload;
 pub(crate) mod settings;
 
@@ -38,6 +40,7 @@ pub(crate) struct Machine {
     applied: RefCell<reload::Applied>,
     arrivals: Arrivals,
     maintenance: maintenance::Maintenance,
+    network: network::NetworkMembers,
     /// Raised when the folders are to be searched.
     stirred: Signal,
     /// True if everything is to be looked at again.
@@ -62,6 +65,7 @@ impl Machine {
             loaded: RefCell::new(loaded),
             arrivals: Arrivals::default(),
             maintenance: maintenance::Maintenance::default(),
+            network: network::NetworkMembers::default(),
             stirred: Signal::new(),
             anew: Cell::new(false),
         });
@@ -73,12 +77,17 @@ impl Machine {
         {
             let _turn = daemon.turn().await;
             machine.look().await;
+            // Local arrays need not wait for servers that do not answer.
+            machine.look_at_network().await;
+            machine.look().await;
         }
         let on = daemon.spawner();
         let arrivals = Rc::clone(&machine);
         on.spawn_local(async move { arrivals.watch_arrivals().await });
         let uevents = Rc::clone(&machine);
         on.spawn_local(async move { uevents.watch_uevents().await });
+        let network = Rc::clone(&machine);
+        on.spawn_local(async move { network.watch_network().await });
         let reload = Rc::clone(&machine);
         on.spawn_local(async move { reload.watch_hangups().await });
         on.spawn_local(async move { machine.maintain().await });

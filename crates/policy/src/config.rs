@@ -110,6 +110,9 @@ pub struct Array {
     pub read_only: bool,
     /// AoE exports: `SHELF.SLOT@INTERFACE[,INTERFACE]`.
     pub aoe: Vec<String>,
+    /// Addresses of members on other machines, which no folder has: `nbd://HOST/EXPORT`,
+    /// `aoe:SHELF.SLOT@INTERFACE`.
+    pub network_members: Vec<String>,
     /// Make it a local disk, `/dev/parapet/NAME`.
     pub attach: bool,
     /// When writes are acknowledged: `none`, `sync` or `writeback`, as in `serve --cache`.
@@ -130,6 +133,7 @@ impl Default for Array {
             export: true,
             read_only: false,
             aoe: Vec::new(),
+            network_members: Vec::new(),
             attach: false,
             cache: None,
             speed_min: None,

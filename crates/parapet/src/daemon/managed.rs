@@ -155,6 +155,11 @@ impl Daemon {
 }
 
 impl Served {
+    /// Returns true if a member uses this address of another machine, or it is awaited there.
+    pub(crate) fn knows_address(&self, path: &Path) -> bool {
+        self.member_at(path).is_some() || self.awaited.borrow().iter().any(|it| it == path)
+    }
+
     /// Returns the size of a member's disk, in bytes.
     pub(crate) fn member_bytes(&self, id: MemberId) -> Option<u64> {
         self.known(id).map(|known| known.disk.limits().bytes)

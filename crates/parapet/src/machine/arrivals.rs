@@ -242,7 +242,7 @@ impl Machine {
         }
     }
 
-    fn await_members(&self, group: &sources::Group<'_>) {
+    pub(super) fn await_members(&self, group: &sources::Group<'_>) {
         let since = self.daemon.spawner().clock().now();
         let mut waiting = self.arrivals.waiting.borrow_mut();
         let known = waiting.entry(group.uuid.clone()).or_insert_with(|| Waiting {
@@ -320,13 +320,16 @@ impl Machine {
     ///
     /// # Errors
     /// If there is none of this name, or it cannot start.
-    pub(super) async fn start_named(&self, wanted: &str) -> Result<String> {
+    pub(super) async fn start_named(self: &Rc<Self>, wanted: &str) -> Result<String> {
         if let Some(served) = self.daemon.find(wanted) {
             return Ok(format!("{}: it is being served", served.name()));
         }
         let _turn = self.daemon.turn().await;
         self.daemon.forget_stop(wanted);
         self.anew.set(true);
+        let own = self.settings(wanted, wanted)?.network_members;
+        self.network.forget(&own, wanted);
+        self.look_at_network().await;
         self.look().await;
         if let Some(served) = self.daemon.find(wanted) {
             return Ok(format!("{}: started", served.name()));
@@ -369,6 +372,7 @@ impl Machine {
         members.extend(inner.iter().map(|served| Opened::array(&served.array, on)));
         let all: Vec<&Opened> = members.iter().collect();
         let served = sources::start(Some(uuid), &all, (&assembly, &run), &[], daemon).await?;
+        self.await_network(&served, &settings.network_members);
         inner.iter().for_each(|it| it.put_inside(&served));
         self.arrivals.inner.borrow_mut().retain(|(outer, _)| outer != uuid);
         match self.outer_of(&served).await {
@@ -392,7 +396,7 @@ impl Machine {
     fn members_of(&self, uuid: &str) -> Vec<PathBuf> {
         let seen = self.arrivals.seen.borrow();
         let own = seen.iter().filter(|(_, it)| it.array.as_deref() == Some(uuid));
-        own.map(|(path, _)| path.clone()).collect()
+        own.map(|(path, _)| path.clone()).chain(self.network.of(uuid)).collect()
     }
 
     /// Returns the served arrays that are members of an array.

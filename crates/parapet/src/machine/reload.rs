@@ -6,6 +6,7 @@
 //!                                     └─▶ what fails: logged, tried again by the next reload
 //! ```
 
+use std::path::PathBuf;
 use std::rc::Rc;
 
 use io::{Disk, Op};
@@ -17,7 +18,7 @@ use crate::cmd::serve::Outlets;
 use crate::daemon::AoePolicy;
 use crate::failure::Result;
 use crate::flags::{self, Control};
-use crate::systemd;
+use crate::{remote, systemd};
 
 /// What of a configuration the server has carried out: what has failed keeps its former setting.
 #[derive(Default)]
@@ -77,7 +78,7 @@ impl Machine {
         self.change_aoe(&mut applied.0.aoe, &new.aoe).await;
         self.change_own_clients(&mut applied, &outlets, &new).await;
         self.applied.replace(applied);
-        self.change_arrays().await?;
+        self.change_arrays(&old).await?;
         Ok(self.later(&old, &new))
     }
 
@@ -144,9 +145,15 @@ impl Machine {
     }
 
     /// Offers the arrays as their sections say now.
-    async fn change_arrays(&self) -> Result<()> {
+    async fn change_arrays(&self, old: &Config) -> Result<()> {
         for served in self.daemon.arrays() {
             let own = self.settings(served.name(), served.uuid())?;
+            // One that was named before and is away was removed by a user, or is awaited.
+            let known = old.of(served.name(), served.uuid()).network_members;
+            let known: Vec<String> = known.iter().map(|text| remote::normal(text)).collect();
+            let is_new = |path: &&PathBuf| !known.iter().any(|text| path.as_os_str() == &**text);
+            let new: Vec<PathBuf> = own.network_members.iter().filter(is_new).cloned().collect();
+            self.await_network(&served, &new);
             let (_, run) = Machine::flags(&own, false);
             run.limit(&served.array);
             if served.inside().is_none() {
@@ -155,6 +162,7 @@ impl Machine {
         }
         self.anew.set(true);
         self.stirred.raise();
+        self.reload_network();
         Ok(())
     }
 

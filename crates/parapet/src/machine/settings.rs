@@ -12,6 +12,7 @@ use crate::daemon::AoePlace;
 use crate::engine::Cache;
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::flags;
+use crate::remote::{self, RemoteAddress};
 use crate::size::Size;
 use crate::tls::Files;
 
@@ -64,10 +65,16 @@ fn check(loaded: &Loaded) -> Result<()> {
     if let Some(folder) = config.arrays.scan.iter().find(|folder| !folder.starts_with('/')) {
         return Err(mistake(loaded, "arrays.scan", folder, "name a folder by its whole path"));
     }
+    let mut remote = Vec::new();
     for name in config.array.keys() {
-        ArraySettings::of(loaded, name, "")?;
+        remote.extend(ArraySettings::of(loaded, name, "")?.network_members);
     }
-    Ok(())
+    if !remote.is_empty() && config.arrays.threads > 1 {
+        let threads = config.arrays.threads.to_string();
+        let wrong = |_: &str| Err::<(), _>("network_members work with one thread only".to_owned());
+        parsed(loaded, "arrays.threads", &threads, wrong)?;
+    }
+    remote::refuse_same(&remote)
 }
 
 /// Tests the page: each address has the protection that it needs.
@@ -132,6 +139,8 @@ pub(crate) struct ArraySettings {
     pub(crate) export: bool,
     pub(crate) read_only: bool,
     aoe: Vec<AoePlace>,
+    /// Addresses of members on other machines, in their full form.
+    pub(crate) network_members: Vec<PathBuf>,
     attach: bool,
     pub(crate) cache: Cache,
     pub(crate) speed_min: Option<Size>,
@@ -148,6 +157,10 @@ impl ArraySettings {
         let section = if loaded.config.array.contains_key(uuid) { uuid } else { name };
         let key = |key: &str| format!("array.{section}.{key}");
         let place = |text: &String| parsed(loaded, &key("aoe"), text, AoePlace::from_str);
+        let address = |text: &String| {
+            let parse = |text: &str| RemoteAddress::parse(text).map(|it| it.to_string().into());
+            parsed(loaded, &key("network_members"), text, parse)
+        };
         let speed = |name: &str, text: &Option<String>| {
             let text = text.as_deref();
             text.map(|text| parsed(loaded, &key(name), text, flags::rate)).transpose()
@@ -159,6 +172,7 @@ impl ArraySettings {
             export: own.export,
             read_only: own.read_only,
             aoe: own.aoe.iter().map(place).collect::<Result<_>>()?,
+            network_members: own.network_members.iter().map(address).collect::<Result<_>>()?,
             attach: own.attach,
             cache: own.cache.as_ref().map(cache).transpose()?.unwrap_or_default(),
             speed_min: speed("speed_min", &own.speed_min)?,

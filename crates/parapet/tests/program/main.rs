@@ -37,6 +37,7 @@ mod messages;
 mod mixed;
 mod nested;
 mod network_faults;
+mod network_members;
 mod notify;
 mod page_password;
 mod page_tls;
