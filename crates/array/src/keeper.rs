@@ -186,14 +186,7 @@ impl Keeper {
                     false => AsyncMutex::default(),
                 },
             },
-            jobs: Jobs {
-                throttle: Throttle::default(),
-                job: RefCell::default(),
-                scrub: RefCell::default(),
-                scrub_range: RefCell::default(),
-                last_scrub: RefCell::default(),
-                last_part: RefCell::default(),
-            },
+            jobs: Jobs::default(),
             crash: CrashState {
                 torn: recovered.torn,
                 unverified: recovered.unverified,

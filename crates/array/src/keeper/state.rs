@@ -64,6 +64,7 @@ pub(crate) struct RecordState {
 }
 
 /// Background work.
+#[derive(Default)]
 pub(crate) struct Jobs {
     pub(crate) job: RefCell<Option<Job>>,
     pub(crate) scrub: RefCell<Option<Task>>,

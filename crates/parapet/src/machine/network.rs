@@ -1,7 +1,7 @@
 //! Members on other machines: no folder has them, so the configuration names their addresses.
 //!
 //! ```text
-//!    address ─▶ connect, read the superblock ─▶ a member of this array: known, as a disk in a folder
+//!    address ─▶ connect, read the superblock ─▶ a member of this array: as a disk in a folder
 //!                 └─ no answer: again in 5 s
 //!    array starts without it ─▶ the server awaits it, and re-adds it (daemon/network)
 //! ```

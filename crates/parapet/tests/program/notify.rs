@@ -288,7 +288,7 @@ fn a_webhook_and_the_heartbeat_go_to_a_trusted_server_only() {
     server.signal("HUP");
     until(|| channel()["channel"].as_str().unwrap().contains("127.0.0.2"));
     world.order(&["events", "tank", "--test"]);
-    until(|| trouble() != "");
+    until(|| !trouble().is_empty());
     assert!(recorded(world, "posted").is_empty());
 
     configure("localhost", "pki/ca-cert.pem");

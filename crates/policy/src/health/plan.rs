@@ -2,7 +2,7 @@
 //!
 //! | level | step |
 //! |---|---|
-//! | suspect, with errors at known places | compare the array around them: bad sectors come in clusters |
+//! | suspect, with errors at known places | compare the array around them |
 //! | replace | copy it to the best spare |
 //!
 //! Never two members of one array at a time: a wrong guess then costs one copy, not the array.

@@ -382,7 +382,7 @@ fn what_is_read_around_errors_is_bounded_and_in_the_array() {
     assert_eq!(read(&[at(200), at(500)], all), Some(72 * MIB..328 * MIB + 1));
     let many: Vec<Range<u64>> = (0..100).map(|index| at(200 + 100 * index)).collect();
     assert!(read(&many, all).is_some_and(|range| range.end - range.start <= 1 << 30));
-    assert_eq!(read(&[0..u64::MAX], all), Some(0..1 << 30));
+    assert_eq!(read(&vec![0..u64::MAX; 2], all), Some(0..1 << 30));
     // What a server reports is input from outside.
-    assert_eq!(read(&[all..all + 1], 10), None);
+    assert_eq!(read(&vec![all..all + 1; 2], 10), None);
 }
