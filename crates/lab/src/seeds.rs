@@ -16,9 +16,9 @@ use std::fmt::Write;
 use crate::world::Stall;
 
 /// The systems.
-pub const NAMES: [&str; 2] = ["R2", "R4"];
+pub const NAMES: [&str; 5] = ["R1", "R2", "R3", "R4", "R5"];
 
-/// The table of one of [`NAMES`]. Takes seconds.
+/// The table of one of [`NAMES`]. Takes up to a minute.
 ///
 /// # Errors
 /// An experiment stalls: an error of its model.
@@ -27,8 +27,11 @@ pub const NAMES: [&str; 2] = ["R2", "R4"];
 /// For any other name.
 pub fn table(name: &str) -> Result<Table, Stall> {
     match name {
+        "R1" => r1::table(),
         "R2" => r2::table(),
+        "R3" => r3::table(),
         "R4" => Ok(r4::table()),
+        "R5" => r5::table(),
         other => panic!("no system {other}"),
     }
 }

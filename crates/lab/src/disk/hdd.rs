@@ -297,13 +297,13 @@ impl Hdd {
         let (until, sent) = match ahead {
             // The head that reads on gets there first; its sectors wait in the cache.
             Some(until) if until <= start + way.time() + pass => {
-                self.watch(until, Activity::Transfer);
+                self.watch(until, Activity::Transfer, place.cylinder);
                 (until, start + bus)
             }
             _ => {
                 self.watch_idle(now);
                 self.read_cache.stop(&self.arm.geometry, now);
-                let until = self.watch_access(start, way, pass);
+                let until = self.watch_access(start, way, pass, place.cylinder);
                 (until, until - pass + bus)
             }
         };
@@ -335,11 +335,11 @@ impl Hdd {
         self.read_until = None;
         let way = self.arm.way(place, true, start);
         let pass = self.arm.geometry.pass(sector, sectors);
-        let mut until = self.watch_access(start, way, pass);
+        let mut until = self.watch_access(start, way, pass, place.cylinder);
         let lost = self.lost.map_or(0, |quirk| quirk.revolutions(sector, sectors));
         if lost > 0 {
             until += lost * self.arm.geometry.revolution();
-            self.watch(until, Activity::LostRevolution);
+            self.watch(until, Activity::LostRevolution, place.cylinder);
         }
         self.arm.put(sector + sectors - 1);
         until
@@ -403,28 +403,31 @@ impl Hdd {
         if self.observer.is_none() {
             return;
         }
+        let cylinder = self.arm.at.cylinder;
         if let Some(until) = self.read_cache.moves_until(&self.arm.geometry) {
-            self.watch(until.min(now), Activity::ReadAhead);
+            self.watch(until.min(now), Activity::ReadAhead, cylinder);
         }
-        self.watch(now, Activity::Idle);
+        self.watch(now, Activity::Idle, cylinder);
     }
 
     /// The heads go to a place and `pass` its sectors; gives the end.
-    fn watch_access(&mut self, start: Nanos, way: Way, pass: Nanos) -> Nanos {
-        self.watch(start, Activity::Command);
-        self.watch(start + way.seek, Activity::Seek);
-        self.watch(start + way.time(), Activity::Rotate);
-        self.watch(start + way.time() + pass, Activity::Transfer);
-        start + way.time() + pass
+    fn watch_access(&mut self, start: Nanos, way: Way, pass: Nanos, cylinder: u32) -> Nanos {
+        let there = start + way.time();
+        self.watch(start, Activity::Command, self.arm.at.cylinder);
+        self.watch(start + way.seek, Activity::Seek, cylinder);
+        self.watch(there, Activity::Rotate, cylinder);
+        self.watch(there + pass, Activity::Transfer, cylinder);
+        there + pass
     }
 
-    fn watch(&mut self, until: Nanos, activity: Activity) {
+    /// Reports what the heads did until now, and on which cylinder they are at its end.
+    fn watch(&mut self, until: Nanos, activity: Activity, cylinder: u32) {
         let from = self.observed;
         if let Some(observer) = &mut self.observer
             && until > from
         {
             self.observed = until;
-            observer(Span { from, until, activity, cylinder: self.arm.at.cylinder });
+            observer(Span { from, until, activity, cylinder });
         }
     }
 }

@@ -176,13 +176,13 @@ fn constants() -> Vec<Constant> {
         constant(
             "bus",
             format!("{} MB/s; the cells exclude 80 or less", BUS_BYTES_S / 1_000_000),
-            "cp, order 1",
+            "no cell: an assumption, Ultra160",
         ),
         constant("computing of untar", format!("{} s", UNTAR_S.0), "untar, raw disk"),
         constant(
             "umount of untar",
             format!("{} s + {} s / 2^k", UNTAR_S.1, UNTAR_S.2),
-            "untar, raw disk and order 1",
+            "untar, all orders",
         ),
     ]
 }

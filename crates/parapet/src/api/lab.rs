@@ -154,3 +154,87 @@ impl Report for Seeds {
         }
     }
 }
+
+/// What an experiment has shown. All of it is simulated.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Experimented {
+    /// The experiment's title.
+    pub(crate) name: String,
+    /// Runs, each with a seed of its own.
+    pub(crate) runs: usize,
+    /// Medians over the runs.
+    pub(crate) figures: Vec<LabFigure>,
+    /// Figures of the experiment to compare with.
+    pub(crate) cells: Vec<LabCell>,
+    /// Requests that failed, over all runs.
+    pub(crate) errors: u64,
+}
+
+/// A figure.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct LabFigure {
+    /// Its name.
+    pub(crate) name: String,
+    /// Its unit.
+    pub(crate) unit: String,
+    /// Its value.
+    pub(crate) value: f64,
+}
+
+/// A measured figure, and its reproduction.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct LabCell {
+    /// What was measured.
+    pub(crate) name: String,
+    /// The measured figure.
+    pub(crate) measured: f64,
+    /// The median of the runs.
+    pub(crate) reproduced: f64,
+    /// Deviation from the measurement: 0.05 is 5 % too much.
+    pub(crate) error: f64,
+}
+
+impl Experimented {
+    /// The answer for an outcome.
+    pub(crate) fn of(outcome: &::lab::experiment::Outcome) -> Experimented {
+        let figure = |(name, unit, value): (&str, &str, f64)| LabFigure {
+            name: name.into(),
+            unit: unit.into(),
+            value,
+        };
+        let cell = |cell: &::lab::experiment::outcome::Cell| LabCell {
+            name: cell.name.clone(),
+            measured: cell.measured,
+            reproduced: cell.reproduced,
+            error: cell.reproduced / cell.measured - 1.0,
+        };
+        Experimented {
+            name: outcome.name.clone(),
+            runs: outcome.runs.len(),
+            figures: outcome.median.named().into_iter().map(figure).collect(),
+            cells: outcome.cells.iter().map(cell).collect(),
+            errors: outcome.runs.iter().map(|run| run.errors).sum(),
+        }
+    }
+}
+
+impl Report for Experimented {
+    const SCHEMA: &'static str = "parapet/lab/run/1";
+
+    fn text(&self, page: &mut Page) {
+        page.line(&self.name);
+        page.line(format!("simulated, medians over {} seeds", self.runs));
+        for LabFigure { name, unit, value } in &self.figures {
+            page.line(format!("  {name:<14} {value:>12.3} {unit}"));
+        }
+        for LabCell { name, measured, reproduced, error } in &self.cells {
+            let error = error * 100.0;
+            page.line(format!(
+                "  {name}: measured {measured}, here {reproduced:.1} ({error:+.1} %)"
+            ));
+        }
+        if self.errors > 0 {
+            page.styled(Style::Warning, format!("{} requests failed", self.errors));
+        }
+    }
+}

@@ -1,8 +1,12 @@
 //! `parapet lab`: the engine on modelled disks.
 
 use ::lab::disk::catalogue::{Catalogue, Entry};
-use ::lab::seeds;
+use ::lab::seeds::{self, Table};
+use std::path::PathBuf;
+
 use clap::Subcommand;
+
+mod experiment;
 
 use crate::api::{DiskParameter, Disks, ModelledDisk, SeedTable, Seeds};
 use crate::failure::{Exit, Failure, Id, Result};
@@ -22,6 +26,10 @@ pub(crate) struct Args {
 enum LabVerb {
     /// List the modelled disks, or the parameters of one with their sources
     Disks(DisksArgs),
+    Run(experiment::Run),
+    Replay(experiment::ReplayArgs),
+    Compare(experiment::Compare),
+    Report(experiment::ReportArgs),
     /// Reproduce published measurements of five systems
     Seeds(SeedsArgs),
 }
@@ -38,12 +46,25 @@ struct SeedsArgs {
     /// System [default: all]
     #[arg(value_name = "SYSTEM", ignore_case = true, value_parser = seeds::NAMES)]
     systems: Vec<String>,
+    /// Draw the tables as one HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     match &args.verb {
         LabVerb::Disks(args) => terminal.report(&disks(args.disk.as_deref())?),
-        LabVerb::Seeds(args) => terminal.report(&reproduced(&args.systems)?),
+        LabVerb::Run(args) => return experiment::run(args, terminal),
+        LabVerb::Replay(args) => return experiment::replay(args, terminal),
+        LabVerb::Compare(args) => return experiment::compared(args, terminal),
+        LabVerb::Report(args) => return experiment::reported(args, terminal),
+        LabVerb::Seeds(args) => {
+            let tables = reproduced(&args.systems, terminal)?;
+            if let Some(file) = &args.html {
+                experiment::write_page(file, &[], &tables)?;
+            }
+            terminal.report(&Seeds { tables: tables.into_iter().map(SeedTable::from).collect() });
+        }
     }
     Ok(Exit::Done)
 }
@@ -82,14 +103,17 @@ fn modelled(name: &str, detailed: bool) -> Option<ModelledDisk> {
     })
 }
 
-fn reproduced(systems: &[String]) -> Result<Seeds> {
-    let wanted = |name: &str| systems.is_empty() || systems.iter().any(|it| it == name);
+fn reproduced(systems: &[String], terminal: &Terminal) -> Result<Vec<Table>> {
+    let wanted =
+        |name: &str| systems.is_empty() || systems.iter().any(|it| it.eq_ignore_ascii_case(name));
     let mut tables = Vec::new();
     for name in seeds::NAMES.into_iter().filter(|name| wanted(name)) {
-        let table = seeds::table(name).map_err(|stall| {
+        terminal.draw("", &format!("{name}: running the models"));
+        let table = seeds::table(name);
+        terminal.undraw();
+        tables.push(table.map_err(|stall| {
             Failure::new(Id::Internal, format!("{name}: {stall}"), "report this as a bug")
-        })?;
-        tables.push(SeedTable::from(table));
+        })?);
     }
-    Ok(Seeds { tables })
+    Ok(tables)
 }

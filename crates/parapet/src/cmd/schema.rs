@@ -5,9 +5,9 @@ use serde_json::{Value, json};
 
 use crate::api::{
     Array, Assembled, Changed, Comparison, Configuration, Demonstration, Discovery, DiskList,
-    Disks, ErrorView, Examined, Health, History, Iostat, Jobs, KeptList, List, MemberDisks,
-    Notified, NotifyTest, Order, PageView, Plan, Recovered, Report, Seeds, Serving, SmartView,
-    Text, Waited, When,
+    Disks, ErrorView, Examined, Experimented, Health, History, Iostat, Jobs, KeptList, List,
+    MemberDisks, Notified, NotifyTest, Order, PageView, Plan, Recovered, Report, Seeds, Serving,
+    SmartView, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -53,6 +53,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(DiskList::SCHEMA, schema_for!(DiskList));
     put(Disks::SCHEMA, schema_for!(Disks));
     put(Examined::SCHEMA, schema_for!(Examined));
+    put(Experimented::SCHEMA, schema_for!(Experimented));
     put(Health::SCHEMA, schema_for!(Health));
     put(History::SCHEMA, schema_for!(History));
     put(Iostat::SCHEMA, schema_for!(Iostat));

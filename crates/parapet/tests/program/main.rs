@@ -27,6 +27,7 @@ mod hygiene;
 mod import;
 mod journal;
 mod kept_alerts;
+mod lab;
 mod ladder;
 mod levels;
 mod limits;

@@ -1,0 +1,196 @@
+//! Experiments: `parapet lab run`, `replay`, `compare` and `report`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use ::lab::experiment::schema::{LoadChoice, Replay, TraceChoice};
+use ::lab::experiment::{self, Experiment, Fault, Outcome, to_fio_json};
+use ::lab::report::{self, Report};
+use ::lab::seeds::Table;
+use ::lab::{compare, trace};
+
+use crate::api::{Experimented, Text};
+use crate::failure::{Exit, Failure, Id, Result, of_path};
+use crate::terminal::Terminal;
+
+/// Run an experiment
+///
+/// An experiment is a TOML file: disks, array, load, and figures to compare with. docs/lab.md
+/// describes it.
+#[derive(clap::Args)]
+pub(super) struct Run {
+    /// Experiment
+    #[arg(value_name = "FILE")]
+    experiment: PathBuf,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+/// Replay a trace on an experiment's array
+#[derive(clap::Args)]
+pub(super) struct ReplayArgs {
+    /// Trace: an iolog of fio, text of blkparse, or CSV of SNIA
+    #[arg(value_name = "TRACE")]
+    trace: PathBuf,
+    /// Experiment with disks and array; its load is not used
+    #[arg(long, value_name = "FILE")]
+    on: PathBuf,
+    /// Send each request when the one before it is answered, after the recorded think time
+    /// [default: at its time stamp]
+    #[arg(long)]
+    closed: bool,
+    /// Rate in percent of the recorded one
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, conflicts_with = "closed")]
+    time_scale: u32,
+    /// Take addresses beyond the array modulo its size
+    #[arg(long)]
+    fold: bool,
+    #[command(flatten)]
+    outputs: Outputs,
+}
+
+/// Compare two experiments, or outcomes of `lab run --out`
+#[derive(clap::Args)]
+pub(super) struct Compare {
+    /// First experiment (.toml) or outcome (.json)
+    #[arg(value_name = "A")]
+    a: PathBuf,
+    /// Second one
+    #[arg(value_name = "B")]
+    b: PathBuf,
+}
+
+/// Draw outcomes of `lab run --out` as one HTML page
+#[derive(clap::Args)]
+pub(super) struct ReportArgs {
+    /// Outcomes
+    #[arg(value_name = "OUTCOME", required = true)]
+    outcomes: Vec<PathBuf>,
+    /// The page
+    #[arg(long, value_name = "FILE")]
+    html: PathBuf,
+}
+
+/// Files to write beside the answer.
+#[derive(clap::Args)]
+struct Outputs {
+    /// Write the outcome, with all its runs, as JSON
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Write it as the JSON of fio, for fio-plot
+    #[arg(long, value_name = "FILE")]
+    fio: Option<PathBuf>,
+    /// Draw it as one HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Run, terminal: &Terminal) -> Result<Exit> {
+    let experiment = loaded(&args.experiment)?;
+    let outcome = outcome_of(&experiment, &args.experiment, terminal)?;
+    args.outputs.write(&outcome)?;
+    terminal.report(&Experimented::of(&outcome));
+    Ok(Exit::Done)
+}
+
+pub(super) fn replay(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit> {
+    let mut experiment = loaded(&args.on)?;
+    let file = args.trace.display().to_string();
+    let replay = if args.closed { Replay::Closed } else { Replay::Open };
+    let (time_scale, fold) = (args.time_scale, args.fold);
+    let trace = TraceChoice { file, replay, time_scale, depth: 1, fold };
+    experiment.load = LoadChoice { workers: Vec::new(), trace: Some(trace) };
+    // Those of the experiment's own load say nothing about a trace.
+    (experiment.warm_up_s, experiment.window_s) = (None, None);
+    let outcome = outcome_of(&experiment, Path::new(""), terminal)?;
+    args.outputs.write(&outcome)?;
+    terminal.report(&Experimented::of(&outcome));
+    Ok(Exit::Done)
+}
+
+pub(super) fn compared(args: &Compare, terminal: &Terminal) -> Result<Exit> {
+    let [a, b] = [&args.a, &args.b].map(|path| outcome_at(path, terminal));
+    terminal.report(&Text { text: compare::compare(&a?, &b?) });
+    Ok(Exit::Done)
+}
+
+pub(super) fn reported(args: &ReportArgs, terminal: &Terminal) -> Result<Exit> {
+    let outcomes = args.outcomes.iter().map(|path| outcome_at(path, terminal));
+    let outcomes = outcomes.collect::<Result<Vec<Outcome>>>()?;
+    write_page(&args.html, &outcomes, &[])?;
+    terminal.say(format!("{}: written", args.html.display()));
+    Ok(Exit::Done)
+}
+
+/// Writes outcomes and tables as one page.
+///
+/// # Errors
+/// If the file cannot be written.
+pub(super) fn write_page(file: &Path, outcomes: &[Outcome], tables: &[Table]) -> Result<()> {
+    let title = match (outcomes, tables) {
+        ([outcome], []) => outcome.name.clone(),
+        (_, []) => "Experiments".into(),
+        _ => "Reference systems".into(),
+    };
+    let page = report::html(&Report { title: &title, commit: None, outcomes, tables });
+    fs::write(file, page).map_err(|error| of_path(file, &error))
+}
+
+impl Outputs {
+    fn write(&self, outcome: &Outcome) -> Result<()> {
+        if let Some(file) = &self.out {
+            fs::write(file, outcome.to_json()).map_err(|error| of_path(file, &error))?;
+        }
+        if let Some(file) = &self.fio {
+            fs::write(file, to_fio_json(outcome)).map_err(|error| of_path(file, &error))?;
+        }
+        match &self.html {
+            Some(file) => write_page(file, std::slice::from_ref(outcome), &[]),
+            None => Ok(()),
+        }
+    }
+}
+
+fn text_of(file: &Path) -> Result<String> {
+    fs::read_to_string(file).map_err(|error| of_path(file, &error))
+}
+
+fn loaded(file: &Path) -> Result<Experiment> {
+    let name = file.display().to_string();
+    experiment::load(&text_of(file)?).map_err(|fault| refused(&fault.within(&name)))
+}
+
+/// A fault of an experiment: the cause, and the hint on lines of its own.
+fn refused(fault: &Fault) -> Failure {
+    let text = fault.to_string();
+    let (message, hint) = text.split_once('\n').unwrap_or((&text, "see docs/lab.md"));
+    Failure::new(Id::Usage, message, hint)
+}
+
+/// An outcome in a file, or that of the experiment there.
+fn outcome_at(file: &Path, terminal: &Terminal) -> Result<Outcome> {
+    if file.extension().is_some_and(|extension| extension == "toml") {
+        return outcome_of(&loaded(file)?, file, terminal);
+    }
+    Outcome::from_json(&text_of(file)?).map_err(|error| {
+        let message = format!("{}: {error}", file.display());
+        Failure::new(Id::Usage, message, "write outcomes by: parapet lab run FILE --out OUTCOME")
+    })
+}
+
+/// Runs an experiment from this file. Its trace is sought beside the file.
+fn outcome_of(experiment: &Experiment, file: &Path, terminal: &Terminal) -> Result<Outcome> {
+    let trace = experiment.trace_file().map(|name| {
+        let path = file.parent().unwrap_or(Path::new("")).join(name);
+        let bytes = fs::read(&path).map_err(|error| of_path(&path, &error))?;
+        trace::read(&bytes).map_err(|error| {
+            let text = format!("{}: {error}", path.display());
+            let (message, hint) = text.split_once('\n').unwrap_or((&text, "correct the trace"));
+            Failure::new(Id::Usage, message, hint)
+        })
+    });
+    terminal.draw("", &format!("{}: running the engine", experiment.name));
+    let outcome = experiment::run_with(experiment, trace.transpose()?);
+    terminal.undraw();
+    outcome.map_err(|fault| refused(&fault.within(&file.display().to_string())))
+}
