@@ -27,7 +27,8 @@ pub struct Bounds {
     /// The same where members rotate: what one disk reads between two seeks must take longer than
     /// a seek, also while other readers share the disk.
     pub ahead_rotating_bytes: u64,
-    /// Sequential readers that one shard tracks at once, each with up to that much memory.
+    /// Sequential readers that one shard tracks at once. Together they have `ahead_bytes` of memory
+    /// each, or what one of them may read ahead, if that is more.
     pub ahead_streams: usize,
     /// How long the last part of a stripe in a write stream may wait for the rest: about the time
     /// of a wake from another core, once more for each 16 KiB of the part.
@@ -68,7 +69,7 @@ impl Default for Bounds {
             log_bytes: 64 << 20,
             checksums_bytes: 64 << 20,
             ahead_bytes: 4 << 20,
-            ahead_rotating_bytes: 16 << 20,
+            ahead_rotating_bytes: 8 << 20,
             ahead_streams: 8,
             stream_patience: Duration::from_micros(20),
             keep_bytes: 16 << 20,

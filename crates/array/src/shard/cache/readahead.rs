@@ -51,7 +51,7 @@ pub(crate) struct Ahead {
     most: u64,
     /// Some members rotate.
     rotational: bool,
-    /// Memory: that much for each of `Bounds::ahead_streams`.
+    /// Memory of all streams: see `Bounds::ahead_streams`.
     room: Budget,
     /// Number of reads seen: the clock for the age of streams.
     reads: Cell<u64>,
@@ -115,7 +115,7 @@ impl Ahead {
             streams: RefCell::new(Vec::with_capacity(streams)),
             most,
             rotational,
-            room: Budget::new(most.saturating_mul(streams as u64)),
+            room: Budget::new(bounds.ahead_bytes.saturating_mul(streams as u64).max(most)),
             reads: Cell::new(0),
             next: Cell::new(0),
             changed: Signal::new(),
