@@ -25,9 +25,10 @@ create() {
 	"$parapet" create tank --yes --level "$1" --chunk 64K --new-files 112M $members
 }
 
+# serve OPTION...
 serve() {
 	: >ready
-	"$parapet" serve tank $members --control unix:/run/control --json >ready 2>>server.log &
+	"$parapet" serve tank $members "$@" --control unix:/run/control --json >ready 2>>server.log &
 	server=$!
 	until_so [ -s ready ]
 	! grep -q '"error":{' ready || fail "no server: $(cat ready)"

@@ -1,6 +1,7 @@
 //! Local disks (`parapet attach`) by ublk and by the kernel's NBD client: a file system is used
 //! while a member fails, the server is killed, ended and started again, and a spare is rebuilt.
-//! All of it happens in the guest, with members in its memory.
+//! Size, flush, FUA, trim and read-only reach the device. All of it happens in the guest, with
+//! members in its memory.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,6 +16,8 @@ pub(super) const STORIES: &[Story] = &[
     Story { name: "local disk by nbd, ext4", run: |stage| used(stage, "nbd", "ext4") },
     Story { name: "local disk by nbd, xfs", run: |stage| used(stage, "nbd", "xfs") },
     Story { name: "local disk by nbd, btrfs", run: |stage| used(stage, "nbd", "btrfs") },
+    Story { name: "device by ublk", run: |stage| boot(stage, "local/device", "ublk", "none") },
+    Story { name: "device by nbd", run: |stage| boot(stage, "local/device", "nbd", "none") },
 ];
 
 /// Prints figures, and asserts none.

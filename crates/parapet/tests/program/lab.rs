@@ -23,8 +23,8 @@ size = "1MiB"
 depth = 8
 
 [[cell]]
-name = "three disks' worth"
-value = 260
+name = "a stream"
+value = 180
 unit = "MB/s"
 status = "known"
 "#;
