@@ -237,7 +237,7 @@ pub fn run(experiment: &Experiment) -> Result<Outcome, Fault> {
 /// Runs an experiment; its trace is that of [`Experiment::trace_file`].
 ///
 /// # Errors
-/// As [`run`].
+/// As [`run()`].
 pub fn run_with(experiment: &Experiment, trace: Option<Trace>) -> Result<Outcome, Fault> {
     experiment.check()?;
     let named = experiment.trace_file().is_some();

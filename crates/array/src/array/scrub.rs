@@ -30,7 +30,7 @@ impl Array {
     }
 
     /// As [`Array::scrub`], of a part of the array, widened to whole stripes. Says nothing about
-    /// the rest: its result is [`Status::last_part`].
+    /// the rest: its result is [`crate::Status::last_part`].
     ///
     /// # Errors
     /// As [`Array::scrub`]; also refused if the part is empty, or not in the array.

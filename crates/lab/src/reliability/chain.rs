@@ -12,8 +12,8 @@
 //! as fast as the fastest state. All terms are positive, so a chance of 10⁻¹² keeps its digits.
 //!
 //! The chain has neither latent sector errors nor ageing, and its repairs have no memory. It is the
-//! reference for [`simulate`](super::simulate), not an answer for users. The mean time to data loss
-//! says nothing of five years (Greenan, Plank, Wylie, HotStorage'10); only tests compute it.
+//! reference for [`simulate`](super::simulate()), not an answer for users. The mean time to data
+//! loss says nothing of five years (Greenan, Plank, Wylie, HotStorage'10); only tests compute it.
 
 /// How many disks are repaired at the same time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
