@@ -1,5 +1,4 @@
-//! Traces against the real fio: its logs are read, and it replays ours. Where fio is not installed,
-//! nothing is tested.
+//! Traces against the real fio: its logs are read, and it replays ours.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,12 +23,13 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs fio in a folder; `None` if it is not installed.
-fn fio(folder: &Path, arguments: &[&str]) -> Option<String> {
-    let output = Command::new("fio").args(arguments).current_dir(folder).output().ok()?;
+/// Runs fio in a folder; returns its output.
+fn fio(folder: &Path, arguments: &[&str]) -> String {
+    let output = Command::new("fio").args(arguments).current_dir(folder).output();
+    let output = output.expect("fio is there: cargo xtask tools");
     let error = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success() && error.is_empty(), "{arguments:?}: {error}");
-    Some(String::from_utf8_lossy(&output.stdout).into_owned())
+    String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 #[test]
@@ -37,7 +37,7 @@ fn logs_of_fio_are_read() {
     let scratch = Scratch::new("read");
     let job = "--name=a --filename=disk --size=1M --rw=randrw --bs=4k --fsync=10 --ioengine=psync";
     let arguments: Vec<&str> = job.split(' ').chain(["--write_iolog=log"]).collect();
-    let Some(_) = fio(&scratch.0, &arguments) else { return };
+    fio(&scratch.0, &arguments);
     let trace = trace::read(&fs::read(scratch.0.join("log")).unwrap()).unwrap();
     let data = trace.requests.iter().filter(|request| request.kind != Kind::Flush);
     assert_eq!(data.clone().map(|request| request.bytes).sum::<u64>(), 1 << 20);
@@ -59,7 +59,7 @@ fn fio_replays_ours() {
     fs::write(scratch.0.join("disk"), vec![0; 1 << 20]).unwrap();
     fs::write(scratch.0.join("log"), trace::to_iolog(&trace, "disk").unwrap()).unwrap();
     let job = "--name=a --read_iolog=log --ioengine=psync --output-format=json";
-    let Some(json) = fio(&scratch.0, &job.split(' ').collect::<Vec<_>>()) else { return };
+    let json = fio(&scratch.0, &job.split(' ').collect::<Vec<_>>());
     let json: serde_json::Value = serde_json::from_str(&json).unwrap();
     let job = &json["jobs"][0];
     let counts = [&job["read"], &job["write"]].map(|side| side["total_ios"].as_u64());

@@ -224,13 +224,16 @@ mod tests {
         assert!(value("box, 5: RAID 5 ×4, 2 writers") < 1.2);
         for cell in table.cells.iter().filter(|cell| cell.name.starts_with("Parapet")) {
             let bar = match cell.name.as_str() {
-                name if name.contains("1: RAID 50") => 0.65,
-                name if name.contains(", 1: ") => 0.70,
+                // Below the aim of 0.95: what was reached, so that nothing gets worse.
+                name if name.contains("1: RAID 6 ×8") => 0.72,
+                name if name.contains("1: RAID 5 ×8") => 0.75,
+                name if name.contains("1: RAID 50") => 0.80,
+                name if name.contains(", 1: ") => 0.87,
                 name if name.contains("2 readers over 1") && name.contains("RAID 10") => 1.9,
                 // Three readers on two copies: two share disks, and a seek costs more than 8 MiB
                 // of read-ahead make good. The box falls to 0.7.
                 name if name.contains("RAID 10") && name.contains("readers over") => 0.85,
-                name if name.contains("depth 8") => 0.9,
+                name if name.contains("depth 8") => 0.98,
                 _ => 0.95,
             };
             assert!(cell.reproduced >= bar, "{}: {:.3}", cell.name, cell.reproduced);

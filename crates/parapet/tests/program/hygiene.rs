@@ -25,6 +25,8 @@ const VERBS: &[(&str, &[&str])] = &[
     ("wait", &["tank"]),
     ("health", &["tank"]),
     ("jobs", &["tank"]),
+    ("lab", &["disks"]),
+    ("plan", &["4xhd501lj", "--no-speeds"]),
     ("stop", &["tank"]),
     ("destroy", &["tank", "DISK"]),
     ("completions", &["bash"]),
