@@ -10,6 +10,13 @@ use layout::sync::array_range;
 use crate::keeper::Keeper;
 use crate::shard::message::ToShard;
 
+/// A shard that waits for bits.
+struct Mark {
+    shard: usize,
+    ticket: u64,
+    regions: RangeInclusive<u64>,
+}
+
 /// A shard's request about bits.
 pub(crate) enum Asked {
     Mark {
@@ -34,40 +41,62 @@ pub(crate) enum Asked {
 impl Keeper {
     /// Handles the shards' requests about bits, in order. A task of its own beside membership
     /// changes: shards wait for bits outside the barrier.
+    ///
+    /// Marks that wait share the next write of the bitmap (group commit): a durable write of a page
+    /// takes a hard disk tens of milliseconds, and random writes over a large array are mostly
+    /// first writes to their regions.
     pub(super) async fn run_bits(&self) {
+        let mut marks = Vec::new();
         loop {
             let asked = self.inbox.marking.borrow_mut().pop_front();
             match asked {
                 Some(Asked::Mark { shard, ticket, regions }) => {
-                    let granted = self.mark(shard, regions).await;
-                    let ticket = Ticket::from_bits(ticket).to_bits();
-                    self.home.engine.post.to_shard(shard, ToShard::Marked { ticket, granted });
+                    self.hold(shard, regions.clone());
+                    marks.push(Mark { shard, ticket, regions });
                 }
-                Some(Asked::Unmark { shard, regions }) => self.unmark(shard, regions).await,
+                Some(Asked::Unmark { shard, regions }) => self.unmark(shard, regions),
                 Some(Asked::Record { shard, ticket }) => {
+                    self.mark_all(std::mem::take(&mut marks)).await;
                     // After a failure the array refuses writes with its own error.
                     let _ = self.record().await;
                     self.home.engine.post.to_shard(shard, ToShard::Recorded { ticket });
                 }
-                Some(Asked::Quiet { shard }) => self.quiet(shard).await,
-                None => self.changed.wait().await,
+                Some(Asked::Quiet { shard }) => {
+                    self.mark_all(std::mem::take(&mut marks)).await;
+                    self.quiet(shard).await;
+                }
+                None if marks.is_empty() => self.changed.wait().await,
+                None => self.mark_all(std::mem::take(&mut marks)).await,
             }
         }
     }
 
-    /// Marks members dirty and sets bits. False if the array accepts no writes.
-    async fn mark(&self, shard: usize, regions: RangeInclusive<u64>) -> bool {
+    /// Counts a shard as a holder of regions. Before their bits are set: a concurrent clearing must
+    /// see that they are needed. A refused shard keeps its bits: too many bits do no harm.
+    fn hold(&self, shard: usize, regions: RangeInclusive<u64>) {
         self.regions.awake.borrow_mut().insert(shard);
-        // Before the bits are set: a concurrent clearing must see that they are needed.
-        {
-            let mut holders = self.regions.holders.borrow_mut();
-            for region in regions.clone() {
-                holders.entry(region).or_default().insert(shard);
-            }
+        let mut holders = self.regions.holders.borrow_mut();
+        for region in regions {
+            holders.entry(region).or_default().insert(shard);
         }
-        // A refused shard keeps its bits: too many bits do no harm. The first write of a session is
-        // recorded before it happens, even if a crash left all members dirty. Absent members must
-        // become stale.
+    }
+
+    async fn mark_all(&self, marks: Vec<Mark>) {
+        if marks.is_empty() {
+            return;
+        }
+        let regions: Vec<_> = marks.iter().map(|mark| mark.regions.clone()).collect();
+        let granted = self.mark(&regions).await;
+        for Mark { shard, ticket, .. } in marks {
+            let ticket = Ticket::from_bits(ticket).to_bits();
+            self.home.engine.post.to_shard(shard, ToShard::Marked { ticket, granted });
+        }
+    }
+
+    /// Marks members dirty and sets bits. False if the array accepts no writes.
+    async fn mark(&self, regions: &[RangeInclusive<u64>]) -> bool {
+        // The first write of a session is recorded before it happens, even if a crash left all
+        // members dirty. Absent members must become stale.
         let (clean, unrecorded) =
             (self.record.clean.replace(false), self.record.unrecorded.replace(false));
         let unrecorded = unrecorded && !broken(Broken::FirstWriteUnrecorded);
@@ -81,7 +110,7 @@ impl Keeper {
                 if now.mode != Mode::ReadWrite {
                     return false;
                 }
-                let Err(failed) = self.metadata.set_bits(&now, regions.clone()).await else {
+                let Err(failed) = self.metadata.set_bits(&now, regions).await else {
                     break;
                 };
                 self.report(failed);
@@ -91,7 +120,7 @@ impl Keeper {
         self.configuration.borrow().mode == Mode::ReadWrite
     }
 
-    async fn unmark(&self, shard: usize, regions: Vec<u64>) {
+    fn unmark(&self, shard: usize, regions: Vec<u64>) {
         let mut free = Vec::new();
         {
             let mut holders = self.regions.holders.borrow_mut();

@@ -29,17 +29,22 @@ impl MetadataWriter {
     pub async fn set_bits(
         &self,
         assigned: &Configuration,
-        regions: RangeInclusive<u64>,
+        regions: &[RangeInclusive<u64>],
     ) -> Result<(), Failures> {
-        self.state.borrow_mut().doomed.retain(|region| !regions.contains(region));
-        self.change(|bits| bits.set(regions.clone()));
+        let asked = |region: &u64| regions.iter().any(|range| range.contains(region));
+        self.state.borrow_mut().doomed.retain(|region| !asked(region));
+        for range in regions {
+            self.change(|bits| bits.set(range.clone()));
+        }
         let assigned: Vec<MemberId> = assigned.assigned().map(|(_, id)| id).collect();
         let failures = self.write_bitmap(&assigned).await;
         if !failures.is_empty() {
             return Err(failures);
         }
         let state = self.state.borrow();
-        let set = state.bits.as_ref().is_none_or(|bits| bits.are_set(regions.clone()));
+        let set = state.bits.as_ref().is_none_or(|bits| {
+            regions.iter().all(|range| bits.are_set(range.clone()))
+        });
         assert!(set, "bits of {regions:?} are not set: a crash would hide writes there");
         Ok(())
     }
