@@ -146,3 +146,31 @@ fn members_of_different_sizes_can_be_replaced_by_each_others_sizes() {
         }
     }
 }
+
+/// A small disk has less room for its log than the others. A session without it must not give the
+/// others larger logs: beside those it could never return.
+#[test]
+fn a_member_with_less_room_for_its_log_returns_after_a_session_without_it() {
+    let layout = Layout::default_for(Level::Raid5, 3);
+    let mut new = NewArray { zeroed: true, ..NewArray::new("tank", layout, 16 << 10) };
+    new.size_bytes = Some(8 * MIB);
+    let mut world = World::new(3, 800 * MIB);
+    world.disks[1] = FaultyDisk::new(20 * MIB);
+    create(&world, &new);
+    let log = |disk: usize| map_at(&world.disks[disk], new.version).private_parts().unwrap().log;
+    assert!(log(1).end - log(1).start < log(0).end - log(0).start, "it has as much room");
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 128 << 10, 3)).expect("the array is healthy");
+    world.run(&array, array.stop()).expect("the array stops");
+    drop(array);
+
+    let array = world.start_without(&[1]);
+    world.write(&array, 0, &pattern(0, 128 << 10, 4)).expect("one member may be missing");
+    let small = Rc::clone(&world.disks[1]) as Rc<dyn Disk>;
+    world
+        .run(&array, array.add(small, "small"))
+        .expect("its log is as long as in the last session");
+    world.until(&array, whole);
+    let found = world.read(&array, 0, 128 << 10).expect("the array is healthy");
+    assert!(found == pattern(0, 128 << 10, 4));
+}

@@ -390,6 +390,7 @@ fn private(
         kept: intents.kept || unchecksummed.is_some(),
         log: intents.zones,
         next_log: Zones::default(),
+        log_bound: intents.log_bound,
         unverified: !resolved,
         checksums_from: unchecksummed
             .as_ref()

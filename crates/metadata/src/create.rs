@@ -276,6 +276,7 @@ fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
         kept: parity || plan.checksums,
         log: Zones::default(),
         next_log: Zones::default(),
+        log_bound: None,
         unverified: false,
         // Synced ranges have checksums.
         checksums_from: plan.checksums.then_some(if new.zeroed { u64::MAX } else { 0 }),

@@ -58,6 +58,8 @@ pub(crate) struct Intents {
     /// values until the logs are replayed.
     pub(crate) zones: Zones,
     shapes: BTreeMap<MemberId, LogShape>,
+    /// See [`Private::log_bound`](crate::commit::private::Private::log_bound).
+    pub(crate) log_bound: Option<u64>,
 }
 
 impl Intents {
@@ -109,8 +111,13 @@ pub(super) async fn load(
         bad: headers.iter().flat_map(|(_, header)| header.bad.iter().cloned()).collect(),
         zones: Zones::default(),
         shapes: BTreeMap::new(),
+        log_bound: None,
     };
     let configuration = &assigned.configuration;
+    if configuration.assigned().count() < geometry.slots() {
+        let last = latest.map(|header| u64::from(header.log.zones) * header.log.zone_bytes);
+        intents.log_bound = last.filter(|&bytes| bytes > 0);
+    }
     if !all_valid(&headers, configuration) && !broken(Broken::ForeignChecksums) {
         (intents.checksums_from, intents.checksums_torn) =
             (intents.checksums_from.map(|_| 0), false);

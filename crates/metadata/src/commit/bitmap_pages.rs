@@ -42,9 +42,10 @@ impl MetadataWriter {
             return Err(failures);
         }
         let state = self.state.borrow();
-        let set = state.bits.as_ref().is_none_or(|bits| {
-            regions.iter().all(|range| bits.are_set(range.clone()))
-        });
+        let set = state
+            .bits
+            .as_ref()
+            .is_none_or(|bits| regions.iter().all(|range| bits.are_set(range.clone())));
         assert!(set, "bits of {regions:?} are not set: a crash would hide writes there");
         Ok(())
     }

@@ -45,6 +45,10 @@ pub(crate) struct Private {
     pub(crate) log: Zones,
     /// The zones from the beginning of the session on.
     pub(crate) next_log: Zones,
+    /// The most bytes of each log if a slot was empty at the start: those of the last session. An
+    /// absent member may have less room for a log than the present ones, and could not return
+    /// beside a larger log.
+    pub(crate) log_bound: Option<u64>,
     /// Some parity may be torn by a crash.
     pub(crate) unverified: bool,
     /// See [`PrivateHeader::checksums_from`].
@@ -140,7 +144,8 @@ impl MetadataWriter {
             parts.map_or(0, |parts| parts.log.end - parts.log.start)
         });
         let device = self.journal.as_ref().map(|journal| journal.log.end - journal.log.start);
-        each.chain(device).min().filter(|&bytes| bytes > 0)
+        let bound = self.private.get().log_bound;
+        each.chain(device).chain(bound).min().filter(|&bytes| bytes > 0)
     }
 
     /// Records, from the next commit on, whether some parity is unsynced and not covered by the
