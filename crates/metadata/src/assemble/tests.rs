@@ -405,7 +405,8 @@ fn dirty_and_degraded_parity_is_refused_unless_forced() {
         commit(&assembly, assembly.configuration.clone(), false);
         let rest: Vec<usize> = (1..count).collect();
         assert!(rig.assemble(&rest, &degraded()).is_ok(), "no bit is set: nothing was under way");
-        let set = assembly.metadata.set_bits(&assembly.configuration, 2..=2);
+        let region = [2..=2];
+        let set = assembly.metadata.set_bits(&assembly.configuration, &region);
         complete(set).unwrap().unwrap();
         let error = text(rig.assemble(&rest, &degraded()));
         let bytes = rig.all().unwrap().recovered.unsynced.bytes().to_string();

@@ -25,7 +25,8 @@ fn commit(assembly: &Assembly, decision: &Decision) -> Result<(), Vec<MemberId>>
 }
 
 fn set(assembly: &Assembly, regions: RangeInclusive<u64>) {
-    let set = assembly.metadata.set_bits(&assembly.configuration, regions);
+    let regions = [regions];
+    let set = assembly.metadata.set_bits(&assembly.configuration, &regions);
     complete(set).expect("the future completes").expect("the disks work");
 }
 
@@ -244,10 +245,10 @@ fn a_bit_waits_for_the_slowest_member_and_calls_share_a_write() {
     rig.acts();
     rig.disks[1].holds.set(true);
     let metadata = &assembly.metadata;
-    let mut first = Box::pin(metadata.set_bits(&assembly.configuration, 1..=1));
-    let mut same = Box::pin(metadata.set_bits(&assembly.configuration, 1..=1));
-    let mut other = Box::pin(metadata.set_bits(&assembly.configuration, 2..=2));
-    let mut third = Box::pin(metadata.set_bits(&assembly.configuration, 3..=3));
+    let region = [1, 2, 3].map(|region| [region..=region]);
+    let set = |region| Box::pin(metadata.set_bits(&assembly.configuration, region));
+    let (mut first, mut same) = (set(&region[0]), set(&region[0]));
+    let (mut other, mut third) = (set(&region[1]), set(&region[2]));
     assert!(poll_once(&mut first).is_none());
     assert!(poll_once(&mut same).is_none(), "the bit is set in memory, but not durable");
     assert!(poll_once(&mut other).is_none() && poll_once(&mut third).is_none());
@@ -267,7 +268,7 @@ fn a_bit_that_could_not_be_written_is_written_by_the_next_call() {
     let rig = Rig::of(Level::Raid1, 2, |_| ());
     let assembly = rig.all().unwrap();
     rig.disks[1].broken.set(true);
-    let failed = complete(assembly.metadata.set_bits(&assembly.configuration, 4..=4)).unwrap();
+    let failed = complete(assembly.metadata.set_bits(&assembly.configuration, &[4..=4])).unwrap();
     assert_eq!(failed.unwrap_err()[0].0, MemberId(1));
     rig.disks[1].broken.set(false);
     set(&assembly, 4..=4);
@@ -285,7 +286,8 @@ fn a_bit_that_is_set_while_it_is_being_cleared_stays_set() {
     rig.disks[0].holds.set(true);
     let mut clearing = Box::pin(assembly.metadata.clear_bits(&assembly.configuration, &[1, 2]));
     assert!(poll_once(&mut clearing).is_none());
-    let setting = assembly.metadata.set_bits(&assembly.configuration, 1..=1);
+    let region = [1..=1];
+    let setting = assembly.metadata.set_bits(&assembly.configuration, &region);
     let mut setting = Box::pin(setting);
     assert!(poll_once(&mut setting).is_none());
     rig.disks[0].release();
