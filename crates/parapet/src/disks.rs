@@ -118,9 +118,10 @@ pub(crate) fn member_path(path: &Path) -> PathBuf {
     }
 }
 
-/// Returns true if a path leads to something, or is the address of a disk on another machine.
+/// Returns false if a disk is only a missing file. What is wrong with another text, its opening
+/// reports.
 pub(crate) fn is_there(path: &Path) -> bool {
-    is_remote(path) || file_of(path).symlink_metadata().is_ok()
+    is_remote(path) || modelled::entry(path).is_err() || file_of(path).symlink_metadata().is_ok()
 }
 
 /// Returns the array's name from `array:NAME` in place of a path.
@@ -180,6 +181,7 @@ pub(crate) async fn open_retrying(
         let opened = remote::open(path, options.read_only, on).await;
         return opened.map_err(|failure| Obstacle { failure, is_served: false });
     }
+    modelled::entry(path).map_err(|failure| Obstacle { failure, is_served: false })?;
     let clock = on.clock();
     let deadline = clock.now() + LETTING_GO;
     loop {
@@ -208,6 +210,7 @@ pub(crate) async fn open_one(path: &Path, options: &Options, on: &Spawner) -> Re
     if is_remote(path) {
         return remote::open(path, options.read_only, on).await;
     }
+    modelled::entry(path)?;
     let file = FileDisk::open(file_of(path), options, on)?;
     Opened::file(path, file, on)
 }
