@@ -1,4 +1,4 @@
-//! A modelled disk in real time: real data on any disk, answers when the modelled disk would answer.
+//! A modelled disk in real time: data on any disk, answers when the modelled disk would answer.
 //!
 //! ```text
 //!   Op ─┬─▶ store: moves the data at once ──────────────┐

@@ -215,6 +215,18 @@ pub(crate) async fn open_one(path: &Path, options: &Options, on: &Spawner) -> Re
     Opened::file(path, file, on)
 }
 
+/// Creates a file and reserves its space; that of a modelled disk stays sparse.
+///
+/// # Errors
+/// If the file exists, or there is no room; then nothing is left behind.
+pub(crate) async fn make_file(path: &Path, bytes: u64, on: &Spawner) -> Result<Opened> {
+    if modelled::is_modelled(path) {
+        return modelled::create(path, bytes, on).await;
+    }
+    let options = Options { create_bytes: Some(bytes), ..Options::default() };
+    open_one(path, &options, on).await
+}
+
 /// Refuses two paths that lead to the same disk or the same bytes. Examples are a file and a loop
 /// device on it, or a disk and a partition of it.
 ///

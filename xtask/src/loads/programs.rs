@@ -18,8 +18,9 @@ pub(super) struct Scale {
     folders: &'static [&'static str],
     /// Files of sysbench together, in MiB, and its seconds.
     sysbench: (u32, u32),
-    /// Thousands (1,024) of files of bonnie++.
-    mails: u32,
+    /// Thousands (1,024) of files of bonnie++, which takes minutes for each; none for fio with a
+    /// few hundred.
+    mails: Option<u32>,
     /// Megabytes of a stream.
     stream: u32,
 }
@@ -30,7 +31,7 @@ impl Scale {
         name: "short parameters",
         folders: &["fs", "net"],
         sysbench: (1024, 15),
-        mails: 1,
+        mails: None,
         stream: 256,
     };
     /// As the reference systems were measured, as far as memory allows.
@@ -38,7 +39,7 @@ impl Scale {
         name: "full parameters",
         folders: &[],
         sysbench: (6144, 120),
-        mails: 16,
+        mails: Some(4),
         stream: 1024,
     };
 }
@@ -52,7 +53,8 @@ pub(super) enum Load {
     Copy,
     /// R2: 64 files, 16 KiB random writes with O_DIRECT, 16 threads, no fsync.
     Sysbench,
-    /// R5: bonnie++ -b, files of 500 to 25,000 bytes in 16 folders, an fsync for each.
+    /// R5: bonnie++ -b, files of 500 to 25,000 bytes in 16 folders, an fsync for each; in short fio
+    /// with 256 files of 4 to 24 KiB in one folder.
     Mail,
     /// fio with O_DIRECT, 1 MiB, depth 8: one writer, one reader, four readers.
     Streams,
@@ -145,10 +147,33 @@ fn after(text: &str, name: &str) -> Option<f64> {
 }
 
 fn mail(folder: &Path, scale: &Scale) -> Result<Vec<Figure>, Failure> {
-    let files = format!("{}:25000:500:16", scale.mails);
+    let Some(thousands) = scale.mails else { return few_mails(folder) };
+    let files = format!("{thousands}:25000:500:16");
     let words = ["bonnie++", "-q", "-b", "-u", "root", "-d", ".", "-s", "0", "-n", &files];
     let text = shell::output(folder, &words)?;
     mail_figures(&text).ok_or_else(|| unreadable("bonnie++", &text))
+}
+
+/// Files that are made, written, flushed and closed one after the other.
+fn few_mails(folder: &Path) -> Result<Vec<Figure>, Failure> {
+    const FILES: u32 = 256;
+    let line = format!(
+        "fio --name=mail --nrfiles={FILES} --filesize=4k-24k --rw=write --bs=4k --openfiles=1 \
+         --file_service_type=sequential --create_on_open=1 --fallocate=none --fsync_on_close=1 \
+         --ioengine=sync --output-format=json"
+    );
+    let report = fio(folder, &line.split_whitespace().collect::<Vec<_>>())?;
+    let millis = report["jobs"][0]["job_runtime"].as_f64().filter(|millis| *millis > 0.0);
+    let millis = millis.ok_or_else(|| unreadable("fio", &report.to_string()))?;
+    Ok(vec![Figure::new("creates/s", f64::from(FILES) * 1000.0 / millis)])
+}
+
+/// The report of fio.
+fn fio(folder: &Path, words: &[&str]) -> Result<Value, Failure> {
+    let text = shell::output(folder, words)?;
+    // Remarks may stand before the report.
+    let start = text.find('{').unwrap_or(0);
+    serde_json::from_str(&text[start..]).map_err(|_| unreadable("fio", &text))
 }
 
 /// From a line of bonnie++'s CSV, format 1.98: rates of the passes over the files. A pass that was
@@ -168,37 +193,22 @@ fn mail_figures(csv: &str) -> Option<Vec<Figure>> {
 
 fn streams(folder: &Path, scale: &Scale) -> Result<Vec<Figure>, Failure> {
     let size = format!("--size={}M", scale.stream);
-    let stream = |way: &str, jobs: &str| {
-        let (way, jobs) = (format!("--rw={way}"), format!("--numjobs={jobs}"));
-        let words = [
-            "fio",
-            "--name=stream",
-            "--ioengine=libaio",
-            "--direct=1",
-            "--bs=1M",
-            "--iodepth=8",
-            "--group_reporting",
-            "--output-format=json",
-            &size,
-            &way,
-            &jobs,
-        ];
-        shell::output(folder, &words).and_then(|text| {
-            let start = text.find('{').unwrap_or(0);
-            let report: Value =
-                serde_json::from_str(&text[start..]).map_err(|_| unreadable("fio", &text))?;
-            let side = if way.ends_with("write") { "write" } else { "read" };
-            let rate = report["jobs"][0][side]["bw_bytes"].as_f64();
-            rate.map(|rate| rate / 1e6).ok_or_else(|| unreadable("fio", &text))
-        })
+    let stream = |way: &str, jobs: u32| {
+        let line = format!(
+            "fio --name=stream --ioengine=libaio --direct=1 --bs=1M --iodepth=8 {size} --rw={way} \
+             --numjobs={jobs} --group_reporting --output-format=json"
+        );
+        let report = fio(folder, &line.split_whitespace().collect::<Vec<_>>())?;
+        let rate = report["jobs"][0][way]["bw_bytes"].as_f64();
+        rate.map(|rate| rate / 1e6).ok_or_else(|| unreadable("fio", &report.to_string()))
     };
     // Four files, of which the first is read alone.
-    let four_writers = stream("write", "4")?;
+    let four_writers = stream("write", 4)?;
     Ok(vec![
-        Figure::new("1 writer MB/s", stream("write", "1")?),
+        Figure::new("1 writer MB/s", stream("write", 1)?),
         Figure::new("4 writers MB/s", four_writers),
-        Figure::new("1 reader MB/s", stream("read", "1")?),
-        Figure::new("4 readers MB/s", stream("read", "4")?),
+        Figure::new("1 reader MB/s", stream("read", 1)?),
+        Figure::new("4 readers MB/s", stream("read", 4)?),
     ])
 }
 

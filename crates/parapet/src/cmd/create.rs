@@ -22,7 +22,7 @@ use crate::disks::{self, ARRAY, Opened};
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
 use crate::flags::{Consent, Overwrite, name};
-use crate::modelled::{self, file_of, is_modelled};
+use crate::modelled::{self, file_of};
 use crate::probe::{self, Contents};
 use crate::size::Size;
 use crate::terminal::{Answer, Terminal};
@@ -512,7 +512,7 @@ async fn carry_out(
     for disk in prospects {
         let opened = match disk.opened {
             Some(opened) => Ok(opened),
-            None => make_file(disk.path, disk.limits.bytes, on).await.inspect(|_| {
+            None => disks::make_file(disk.path, disk.limits.bytes, on).await.inspect(|_| {
                 made.push(disk.path.to_owned());
             }),
         };
@@ -575,18 +575,6 @@ pub(crate) async fn give_back<'a>(
         None => "there were only zeros where something was written: write zeros there".into(),
     };
     failure
-}
-
-/// Creates a file and reserves its space; that of a modelled disk stays sparse.
-///
-/// # Errors
-/// If the file exists, or there is no room; then nothing is left behind.
-pub(crate) async fn make_file(path: &Path, bytes: u64, on: &Spawner) -> Result<Opened> {
-    if is_modelled(path) {
-        return modelled::create(path, bytes, on).await;
-    }
-    let options = Options { create_bytes: Some(bytes), ..Options::default() };
-    disks::open_one(path, &options, on).await
 }
 
 /// Writes the metadata of the array.
