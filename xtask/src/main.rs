@@ -9,6 +9,7 @@ mod deny;
 mod failure;
 mod fuzz;
 mod interop;
+mod loads;
 mod mutants;
 mod nightly;
 mod package;
@@ -51,6 +52,11 @@ const VERBS: &[Verb] = &[
         name: "bench",
         what: "compare with the peers and write docs/bench; or NAME…, --list",
         run: bench::run,
+    },
+    Verb {
+        name: "loads",
+        what: "run programs on arrays of modelled disks; PRESET…, --full, --list, --agree",
+        run: loads::run,
     },
     Verb {
         name: "torture",

@@ -15,6 +15,7 @@ pub(crate) enum Purpose {
     Tests,
     Figures,
     Packages,
+    Loads,
 }
 
 /// How to detect a tool.
@@ -35,7 +36,7 @@ const fn tool(purpose: Purpose, proof: Proof, package: &'static str, why: &'stat
 }
 
 use Proof::{File, Program};
-use Purpose::{Figures, Packages, Tests};
+use Purpose::{Figures, Loads, Packages, Tests};
 
 const TOOLS: &[Tool] = &[
     tool(Tests, Program("mdadm"), "mdadm", "reads our superblocks and writes others"),
@@ -90,6 +91,14 @@ const TOOLS: &[Tool] = &[
     tool(Figures, File("/usr/include/isa-l.h"), "libisal-dev", "peer: parity kernels"),
     tool(Figures, Program("taskset"), "util-linux", "server and client on a core each"),
     tool(Figures, Program("chrt"), "util-linux", "keeps other work off those cores"),
+    tool(Loads, Program("sysbench"), "sysbench", "random writes as R2's"),
+    tool(Loads, Program("bonnie++"), "bonnie++", "small files with fsync as R5's"),
+    tool(Loads, Program("fio"), "fio", "streams, and the NBD client of --agree"),
+    tool(Loads, File("/usr/src/linux-source-6.1.tar.xz"), "linux-source-6.1", "files to unpack"),
+    tool(Loads, Program("xz"), "xz-utils", "decompresses them"),
+    tool(Loads, Program("mkfs.ext4"), "e2fsprogs", "the file system on arrays"),
+    tool(Loads, Program("mkfs.btrfs"), "btrfs-progs", "peer: RAID in the file system"),
+    tool(Loads, Program("losetup"), "mount", "plain files as disks"),
     tool(Packages, Program("dpkg-shlibdeps"), "dpkg-dev", "the libraries that a program needs"),
     tool(Packages, Program("strip"), "binutils", "removes symbols from the program"),
     tool(Packages, Program("lintian"), "lintian", "Debian's rules for packages"),

@@ -7,6 +7,7 @@
 //!       ▲
 //!     trace
 //!
+//!   real_time                        the same models beside real data, for real programs
 //!   reliability                      how likely is the loss of data?
 //! ```
 #![forbid(unsafe_code)]
@@ -20,6 +21,7 @@ pub mod experiment;
 pub mod load;
 pub mod member;
 mod random;
+pub mod real_time;
 pub mod reliability;
 pub mod report;
 pub mod rig;

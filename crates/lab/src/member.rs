@@ -27,7 +27,7 @@ use crate::world::{Agenda, Station, VirtualClock, World};
 /// The most sectors of one request; a longer operation is several.
 const MAX_SECTORS: u64 = 1 << 20;
 /// A disk's size is a multiple of this.
-const BLOCK: u64 = 4096;
+pub(crate) const BLOCK: u64 = 4096;
 
 /// See the module.
 pub struct Member {
@@ -125,25 +125,6 @@ impl Member {
         self.counts.set(counts);
     }
 
-    /// The operation as requests to the model.
-    fn requests(&self, op: &Op) -> Vec<Request> {
-        let tag = self.tags.get();
-        let kind = match op.work {
-            Work::Flush => return vec![Request::flush(tag)],
-            Work::Read(_) => Kind::Read,
-            _ => Kind::Write,
-        };
-        let (first, sectors) = (op.offset / SECTOR, op.work.len() / SECTOR);
-        let piece = |start: u64| Request {
-            tag,
-            kind,
-            sector: first + start,
-            sectors: (sectors - start).min(MAX_SECTORS) as u32,
-            durable: op.fua,
-        };
-        (0..sectors).step_by(MAX_SECTORS as usize).map(piece).collect()
-    }
-
     fn finish(&self, Pending { mut op, ticket, .. }: Pending) {
         let gone = || Error::new(ErrorKind::Gone, "the modelled disk was removed");
         let done = match self.gone.get() {
@@ -155,6 +136,24 @@ impl Member {
         };
         self.completions.finish(ticket, done);
     }
+}
+
+/// An operation as requests to a model. Zeroes and discards are writes.
+pub(crate) fn requests(tag: u64, op: &Op) -> Vec<Request> {
+    let kind = match op.work {
+        Work::Flush => return vec![Request::flush(tag)],
+        Work::Read(_) => Kind::Read,
+        _ => Kind::Write,
+    };
+    let (first, sectors) = (op.offset / SECTOR, op.work.len() / SECTOR);
+    let piece = |start: u64| Request {
+        tag,
+        kind,
+        sector: first + start,
+        sectors: (sectors - start).min(MAX_SECTORS) as u32,
+        durable: op.fua,
+    };
+    (0..sectors).step_by(MAX_SECTORS as usize).map(piece).collect()
 }
 
 impl Disk for Member {
@@ -171,9 +170,9 @@ impl Disk for Member {
         }
         self.clock.charge_member_op();
         self.count(&op);
-        let requests = self.requests(&op);
         let (ticket, completion) = self.completions.start();
         let tag = self.tags.replace(self.tags.get() + 1);
+        let requests = requests(tag, &op);
         let pending = Pending { op, ticket, requests: requests.len() };
         self.pending.borrow_mut().insert(tag, pending);
         let now = self.clock.now();

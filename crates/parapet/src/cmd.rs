@@ -10,6 +10,7 @@ use clap::Subcommand;
 
 use crate::api::Array;
 use crate::failure::{Exit, Result};
+use crate::modelled::{self, is_modelled};
 use crate::remote::{self, is_remote};
 use crate::terminal::Terminal;
 
@@ -170,8 +171,8 @@ impl Verb {
 
 /// Resolves a member to its name in the array's server, or else to a path.
 pub(crate) fn member_of(text: &str, array: &Array) -> String {
-    if is_remote(Path::new(text)) {
-        return remote::normal(text);
+    if is_remote(Path::new(text)) || is_modelled(Path::new(text)) {
+        return whole(text);
     }
     let whole = std::path::absolute(text).map(|path| path.display().to_string());
     let known = |name: &str| array.members().any(|member| member.name == name);
@@ -185,7 +186,8 @@ pub(crate) fn member_of(text: &str, array: &Array) -> String {
 
 /// Makes an existing path absolute, for a server in another folder; returns any other text as is.
 pub(crate) fn absolute(text: &str) -> String {
-    if is_remote(Path::new(text)) || Path::new(text).exists() { whole(text) } else { text.into() }
+    let is_path = is_modelled(Path::new(text)) || Path::new(text).exists();
+    if is_remote(Path::new(text)) || is_path { whole(text) } else { text.into() }
 }
 
 /// Makes a path absolute, whether it exists or not. The same name in the server's folder could be
@@ -193,6 +195,9 @@ pub(crate) fn absolute(text: &str) -> String {
 pub(crate) fn whole(text: &str) -> String {
     if is_remote(Path::new(text)) {
         return remote::normal(text);
+    }
+    if let Some(whole) = modelled::whole(Path::new(text)) {
+        return whole.display().to_string();
     }
     std::path::absolute(text).map_or_else(|_| text.into(), |path| path.display().to_string())
 }

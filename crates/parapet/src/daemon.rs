@@ -34,6 +34,7 @@ use os::{Address, FileDisk, Signals, Spawner};
 use crate::api::Severity;
 use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result};
+use crate::modelled::is_modelled;
 use crate::tls::Identity;
 use crate::{notify, systemd};
 
@@ -186,18 +187,20 @@ impl Daemon {
         array
     }
 
-    /// Refuses disks on other machines in a server of several threads: their connections belong to
-    /// the first thread.
+    /// Refuses disks on other machines and modelled disks in a server of several threads: their
+    /// connections and models belong to the first thread.
     ///
     /// # Errors
     /// Names the disk.
-    pub(crate) fn check_remote<'a>(
+    pub(crate) fn check_single_threaded<'a>(
         &self,
         disks: impl IntoIterator<Item = &'a Opened>,
     ) -> Result<()> {
-        let mut remote = disks.into_iter().filter(|disk| disk.remote.is_some());
-        let Some(disk) = remote.next().filter(|_| self.crew.threads() > 1) else { return Ok(()) };
-        let message = format!("{}: a network member works with one thread only", disk.name());
+        let is_bound = |disk: &&Opened| disk.remote.is_some() || is_modelled(&disk.path);
+        let bound = disks.into_iter().find(is_bound).filter(|_| self.crew.threads() > 1);
+        let Some(disk) = bound else { return Ok(()) };
+        let kind = if disk.remote.is_some() { "network" } else { "modelled" };
+        let message = format!("{}: a {kind} member works with one thread only", disk.name());
         Err(Failure::new(Id::WrongState, message, "leave out --threads"))
     }
 

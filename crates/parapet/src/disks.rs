@@ -19,6 +19,7 @@ use os::{FileDisk, OpenError, Options, Spawner};
 
 use crate::daemon::first;
 use crate::failure::{Failure, Id, Result, of_path};
+use crate::modelled::{self, file_of};
 use crate::places;
 use crate::remote::{self, Remote, is_remote};
 
@@ -47,16 +48,19 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Wraps an open file or device.
-    pub(crate) fn file(path: &Path, file: Rc<FileDisk>, on: &Spawner) -> Opened {
+    /// Wraps an open file or device, with a model before it if the path names one.
+    ///
+    /// # Errors
+    /// As [`modelled::entry`].
+    pub(crate) fn file(path: &Path, file: Rc<FileDisk>, on: &Spawner) -> Result<Opened> {
         if let Some(name) = file.can_freeze() {
             let path = path.display().to_string();
             let why = "without io_uring the whole server waits for it if it hangs";
             tracing::warn!(path, "lies on {name}: {why}");
         }
         let (path, serial) = (path.to_owned(), serial(path));
-        let (disk, clock) = (Rc::clone(&file) as _, on.clock());
-        Opened { path, disk, file: Some(file), remote: None, serial, clock }
+        let (disk, clock) = (modelled::in_front(&path, &file, on)?, on.clock());
+        Ok(Opened { path, disk, file: Some(file), remote: None, serial, clock })
     }
 
     /// Returns a partition inside it as a disk, named as Linux names partitions.
@@ -103,12 +107,21 @@ impl Opened {
 
 /// Returns the path by which an array names a member in reports and in the log: absolute, since
 /// their readers work in other folders. `array:NAME` is no path and stays; so does the address of a
-/// disk on another machine.
+/// disk on another machine. Of a modelled disk it is the model with its file.
 pub(crate) fn member_path(path: &Path) -> PathBuf {
+    if let Some(whole) = modelled::whole(path) {
+        return whole;
+    }
     match array_name(path) {
         "" if !is_remote(path) => places::absolute(path),
         _ => path.to_owned(),
     }
+}
+
+/// Returns false if a disk is only a missing file. What is wrong with another text, its opening
+/// reports.
+pub(crate) fn is_there(path: &Path) -> bool {
+    is_remote(path) || modelled::entry(path).is_err() || file_of(path).symlink_metadata().is_ok()
 }
 
 /// Returns the array's name from `array:NAME` in place of a path.
@@ -168,11 +181,15 @@ pub(crate) async fn open_retrying(
         let opened = remote::open(path, options.read_only, on).await;
         return opened.map_err(|failure| Obstacle { failure, is_served: false });
     }
+    modelled::entry(path).map_err(|failure| Obstacle { failure, is_served: false })?;
     let clock = on.clock();
     let deadline = clock.now() + LETTING_GO;
     loop {
-        let error = match FileDisk::open(path, options, on) {
-            Ok(file) => return Ok(Opened::file(path, file, on)),
+        let error = match FileDisk::open(file_of(path), options, on) {
+            Ok(file) => {
+                let opened = Opened::file(path, file, on);
+                return opened.map_err(|failure| Obstacle { failure, is_served: false });
+            }
             Err(error) => error,
         };
         let OpenErrorKind::Busy(holders) = error.kind() else { return Err(error.into()) };
@@ -193,8 +210,21 @@ pub(crate) async fn open_one(path: &Path, options: &Options, on: &Spawner) -> Re
     if is_remote(path) {
         return remote::open(path, options.read_only, on).await;
     }
-    let file = FileDisk::open(path, options, on)?;
-    Ok(Opened::file(path, file, on))
+    modelled::entry(path)?;
+    let file = FileDisk::open(file_of(path), options, on)?;
+    Opened::file(path, file, on)
+}
+
+/// Creates a file and reserves its space; that of a modelled disk stays sparse.
+///
+/// # Errors
+/// If the file exists, or there is no room; then nothing is left behind.
+pub(crate) async fn make_file(path: &Path, bytes: u64, on: &Spawner) -> Result<Opened> {
+    if modelled::is_modelled(path) {
+        return modelled::create(path, bytes, on).await;
+    }
+    let options = Options { create_bytes: Some(bytes), ..Options::default() };
+    open_one(path, &options, on).await
 }
 
 /// Refuses two paths that lead to the same disk or the same bytes. Examples are a file and a loop
@@ -209,7 +239,7 @@ pub(crate) fn refuse_same(paths: &[PathBuf]) -> Result<()> {
     for path in paths.iter().filter(|path| !is_remote(path)) {
         let Some(place) = Place::of(path, MOST_LOOPS) else {
             // A file to be created.
-            let path = places::absolute(path);
+            let path = places::absolute(file_of(path));
             if missing.contains(&path) {
                 let message = format!("{} is named twice", path.display());
                 return Err(Failure::new(Id::Same, message, "name each disk once"));
@@ -296,7 +326,7 @@ impl Place {
 
 /// Identifies a disk: by the device number, or by the file's inode. None if it does not exist.
 pub(crate) fn identity(path: &Path) -> Option<(u64, u64)> {
-    let stat = fs::metadata(path).ok()?;
+    let stat = fs::metadata(file_of(path)).ok()?;
     // No file system has an inode 0.
     let device = stat.file_type().is_block_device();
     Some(if device { (stat.rdev(), 0) } else { (stat.dev(), stat.ino()) })
@@ -361,7 +391,8 @@ pub(crate) fn serial(path: &Path) -> Option<String> {
 
 /// Returns the sysfs folder of a block device.
 pub(crate) fn sys(path: &Path) -> Option<PathBuf> {
-    let stat = fs::metadata(path).ok().filter(|stat| stat.file_type().is_block_device())?;
+    let stat = fs::metadata(file_of(path)).ok()?;
+    let stat = Some(stat).filter(|stat| stat.file_type().is_block_device())?;
     let (major, minor) = numbers(stat.rdev());
     fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()
 }
@@ -385,7 +416,7 @@ pub(crate) fn first_text(folder: &Path, names: &[&str]) -> Option<String> {
 /// Identifies a disk independently of its path and across restarts, as text. None if the kernel has
 /// no name for it.
 pub(crate) fn stable_identity(path: &Path) -> Option<String> {
-    let stat = fs::metadata(path).ok()?;
+    let stat = fs::metadata(file_of(path)).ok()?;
     if stat.is_file() {
         let (major, minor) = numbers(stat.dev());
         let made = stat.created().ok().and_then(|time| jiff::Timestamp::try_from(time).ok());

@@ -296,7 +296,7 @@ pub(crate) async fn start(
     daemon: &Daemon,
 ) -> Result<Served> {
     check_threads(&assembly, daemon.threads())?;
-    daemon.check_remote(disks.iter().copied())?;
+    daemon.check_single_threaded(disks.iter().copied())?;
     let mut known = BTreeMap::new();
     // The journal device is not a member: `fail`, `remove` and `replace` do not apply to it.
     for joined in assembly.members.iter().filter(|joined| joined.id != MemberId::JOURNAL) {

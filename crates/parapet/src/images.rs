@@ -15,6 +15,7 @@ use os::{Direct, FileDisk, Options, Spawner};
 
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result, of_path};
+use crate::modelled::file_of;
 use crate::remote::is_remote;
 
 /// An image, or a disk.
@@ -95,10 +96,10 @@ async fn remote_partitions(whole: &Opened) -> Result<Vec<Partition>> {
 }
 
 fn open_file(path: &Path, read_only: bool, on: &Spawner) -> Result<Image> {
-    let file = File::open(path).map_err(|error| of_path(path, &error))?;
+    let file = File::open(file_of(path)).map_err(|error| of_path(path, &error))?;
     refuse_wrapped(path, &file)?;
     let options = Options { read_only, ..Options::default() };
-    let mut whole = Opened::file(path, FileDisk::open(path, &options, on)?, on);
+    let mut whole = Opened::file(path, FileDisk::open(file_of(path), &options, on)?, on)?;
     let read = |offset: u64, length: usize| {
         let mut bytes = vec![0; length];
         file.read_exact_at(&mut bytes, offset).ok().map(|()| bytes)
@@ -109,7 +110,7 @@ fn open_file(path: &Path, read_only: bool, on: &Spawner) -> Result<Image> {
         let options = Options { direct: Direct::Never, ..options };
         // The lock on the whole image would exclude this process too.
         drop(whole);
-        whole = Opened::file(path, FileDisk::open(path, &options, on)?, on);
+        whole = Opened::file(path, FileDisk::open(file_of(path), &options, on)?, on)?;
     }
     Ok(image(whole, &found))
 }

@@ -27,6 +27,7 @@ mod habit;
 mod http;
 mod images;
 mod machine;
+mod modelled;
 mod notify;
 mod overlay;
 mod page;

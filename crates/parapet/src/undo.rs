@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 use crate::api::SignatureView;
 use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result, of_path};
+use crate::modelled::file_of;
 use crate::places;
 use crate::remote::RemoteAddress;
 
@@ -166,7 +167,7 @@ impl<'a> OverwriteTarget<'a> {
 
 fn name(opened: &Opened) -> String {
     match opened.file {
-        Some(_) => places::absolute(&opened.path).display().to_string(),
+        Some(_) => places::absolute(file_of(&opened.path)).display().to_string(),
         None => opened.path.display().to_string(),
     }
 }

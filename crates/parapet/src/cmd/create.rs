@@ -22,8 +22,8 @@ use crate::disks::{self, ARRAY, Opened};
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
 use crate::flags::{Consent, Overwrite, name};
+use crate::modelled::{self, file_of};
 use crate::probe::{self, Contents};
-use crate::remote::is_remote;
 use crate::size::Size;
 use crate::terminal::{Answer, Terminal};
 use crate::undo::{self, Kept};
@@ -39,6 +39,9 @@ pub(crate) struct Args {
     #[arg(value_name = "NAME", value_parser = name)]
     name: String,
     /// Members, in the order of their slots: files, block devices, or array:NAME with --scan
+    ///
+    /// model:DISK:FILE is a disk of `parapet lab disks`: the data is in FILE, the answers come when
+    /// that disk would have answered. A missing FILE is made, sparse, with the size of the disk.
     #[arg(value_name = "MEMBER", required = true)]
     members: Vec<PathBuf>,
     /// Level: linear, 0, 1, 10, 4, 5, 6 or 3.5
@@ -81,7 +84,7 @@ pub(crate) struct Args {
     /// Write-intent bitmap: `auto`, `off`, or bytes per bit [default: auto, if the policy has one]
     #[arg(long, value_name = "BITMAP", value_parser = bitmap)]
     bitmap: Option<Bitmap>,
-    /// Create missing member files with this size
+    /// Create missing member files with this size [default of modelled disks: their own]
     #[arg(long, value_name = "SIZE")]
     new_files: Option<Size>,
     /// Folder to search for the members of array:NAME members
@@ -274,16 +277,15 @@ async fn prospect<'a>(
             })?;
             Opened::array(&found.array, on)
         }
-        None if is_remote(path) || path.symlink_metadata().is_ok() => {
-            disks::open_one(path, &Options::default(), on).await?
-        }
+        None if disks::is_there(path) => disks::open_one(path, &Options::default(), on).await?,
         None => {
-            let Some(size) = args.new_files else {
+            let asked = args.new_files.map(|size| size.0);
+            let Some(bytes) = modelled::new_bytes(path, asked)?.or(asked) else {
                 let mut missing = of_path(path, &std::io::ErrorKind::NotFound.into());
                 missing.action = "check the path, or have files made: --new-files SIZE".into();
                 return Err(missing);
             };
-            let limits = Limits::plain(size.0 - size.0 % 4096);
+            let limits = Limits::plain(bytes - bytes % 4096);
             return Ok(Prospect { path, opened: None, contents: Contents::default(), limits });
         }
     };
@@ -510,7 +512,7 @@ async fn carry_out(
     for disk in prospects {
         let opened = match disk.opened {
             Some(opened) => Ok(opened),
-            None => make_file(disk.path, disk.limits.bytes, on).await.inspect(|_| {
+            None => disks::make_file(disk.path, disk.limits.bytes, on).await.inspect(|_| {
                 made.push(disk.path.to_owned());
             }),
         };
@@ -538,7 +540,7 @@ async fn carry_out(
     if outcome.is_err() {
         for path in made {
             // This process has just created the file.
-            let _ = fs::remove_file(path);
+            let _ = fs::remove_file(file_of(&path));
         }
     }
     outcome
@@ -573,15 +575,6 @@ pub(crate) async fn give_back<'a>(
         None => "there were only zeros where something was written: write zeros there".into(),
     };
     failure
-}
-
-/// Creates a file and reserves its space.
-///
-/// # Errors
-/// If the file exists, or there is no room; then nothing is left behind.
-pub(crate) async fn make_file(path: &Path, bytes: u64, on: &Spawner) -> Result<Opened> {
-    let options = Options { create_bytes: Some(bytes), ..Options::default() };
-    disks::open_one(path, &options, on).await
 }
 
 /// Writes the metadata of the array.

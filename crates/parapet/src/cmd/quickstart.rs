@@ -235,7 +235,7 @@ async fn make(paths: &[PathBuf], args: &Args, on: &Spawner) -> Result<Vec<Opened
     let mut disks: Vec<Opened> = Vec::new();
     let mut outcome = Ok(());
     for path in paths {
-        match create::make_file(path, bytes, on).await {
+        match disks::make_file(path, bytes, on).await {
             Ok(opened) => disks.push(opened),
             Err(failure) => {
                 outcome = Err(failure);

@@ -17,6 +17,7 @@ use super::{Daemon, Known, Served, first};
 use crate::api::{Order, Severity, SignatureView, State};
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result, of_path};
+use crate::modelled::file_of;
 use crate::remote::is_remote;
 use crate::size::Size;
 use crate::{engine, probe, undo};
@@ -220,7 +221,7 @@ impl Daemon {
         if is_remote(path) {
             self.refuse_held(path, |array| array.member_at(path))?;
             let opened = disks::open_one(path, &Options::default(), &self.spawner).await?;
-            self.check_remote([&opened])?;
+            self.check_single_threaded([&opened])?;
             return Ok(opened);
         }
         let theirs = path.to_owned();
@@ -231,10 +232,12 @@ impl Daemon {
                 return Ok(opened);
             }
         }
-        let theirs = path.to_owned();
+        let theirs = file_of(path).to_owned();
         let opening = move || SharedFile::open(&theirs, &Options::default());
         let file = FileDisk::of(self.aside(path, opening).await??, &self.spawner);
-        Ok(Opened::file(path, file, &self.spawner))
+        let opened = Opened::file(path, file, &self.spawner)?;
+        self.check_single_threaded([&opened])?;
+        Ok(opened)
     }
 
     /// Refuses if the array has failed. Only a start takes lost members again, and their bytes may
@@ -377,10 +380,10 @@ impl Daemon {
             let action = format!("parapet add {name} {path} rebuilds it in full");
             return Err(Failure::new(Id::WrongState, message, action));
         }
-        let theirs = known.path.clone();
+        let theirs = file_of(&known.path).to_owned();
         let opening = move || SharedFile::open(&theirs, &Options::default());
         let file = FileDisk::of(self.aside(&known.path, opening).await??, &self.spawner);
-        Ok(engine::know(&Opened::file(&known.path, file, &self.spawner)).await)
+        Ok(engine::know(&Opened::file(&known.path, file, &self.spawner)?).await)
     }
 
     /// Re-adds a failed member. Returns its name, or none if it has no slot any more.
@@ -444,7 +447,7 @@ impl Daemon {
 /// another file in the server's working directory.
 fn named(path: &str) -> Result<&Path> {
     let path = Path::new(path);
-    if path.is_absolute() || is_remote(path) {
+    if file_of(path).is_absolute() || is_remote(path) {
         return Ok(path);
     }
     let message = format!("{}: there is no such disk", path.display());

@@ -211,7 +211,7 @@ impl Served {
         on: &Spawner,
     ) -> Option<Opened> {
         let file = usable(&self.leaving.borrow(), identity)?;
-        Some(Opened::file(path, file, on))
+        Opened::file(path, file, on).ok()
     }
 
     /// Returns the member on this file or device.

@@ -36,6 +36,7 @@ mod mdadm;
 mod memory_group;
 mod messages;
 mod mixed;
+mod modelled;
 mod nested;
 mod network_faults;
 mod network_members;

@@ -24,7 +24,6 @@ use crate::disks::{self, Opened};
 use crate::engine::{self, AssemblyFlags, RunFlags};
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::places;
-use crate::remote::is_remote;
 
 /// The sources that the user named.
 pub(crate) struct Sources<'a> {
@@ -86,11 +85,8 @@ impl Sources<'_> {
             let action = "name its members, or --scan a folder for them";
             return Err(Failure::new(Id::Usage, "no member is named", action));
         }
-        let (there, missing): (Vec<_>, Vec<_>) = self
-            .members
-            .iter()
-            .cloned()
-            .partition(|path| is_remote(path) || path.symlink_metadata().is_ok());
+        let (there, missing): (Vec<_>, Vec<_>) =
+            self.members.iter().cloned().partition(|path| disks::is_there(path));
         if there.is_empty() {
             return Err(of_path(&missing[0], &std::io::ErrorKind::NotFound.into()));
         }
