@@ -95,13 +95,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         return Err(Failure::new(format!("{stranger:?} is no preset"), format!("usage: {USAGE}")));
     }
     tools::ensure(Purpose::Loads)?;
+    if !tools::is_root() {
+        return Err(Failure::new("only root mounts and runs before others", "run it as root"));
+    }
     let root = shell::root()?;
     let stand = Stand::new(&root)?;
     if has("--agree") {
         return agree::run(&stand);
-    }
-    if !tools::is_root() {
-        return Err(Failure::new("file systems are mounted by root only", "run it as root"));
     }
     let scale = if has("--full") { Scale::FULL } else { Scale::SHORT };
     let mut tables = Vec::new();
