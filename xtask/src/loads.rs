@@ -60,7 +60,7 @@ const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "r5",
-        what: "ten SpinPoint HD501LJ at RAID 0, 5, 6, 10: a mail server by bonnie++, streams",
+        what: "ten SpinPoint HD501LJ at RAID 0, 5, 6, 10: a mail server, streams",
         targets: &[
             modelled("RAID 0 ×10", "0", "hd501lj", 10),
             modelled("RAID 5 ×10", "5", "hd501lj", 10),
