@@ -60,7 +60,7 @@ const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "r5",
-        what: "ten SpinPoint HD501LJ at RAID 0, 5, 6, 10: a mail server by bonnie++, streams",
+        what: "ten SpinPoint HD501LJ at RAID 0, 5, 6, 10: a mail server, streams",
         targets: &[
             modelled("RAID 0 ×10", "0", "hd501lj", 10),
             modelled("RAID 5 ×10", "5", "hd501lj", 10),
@@ -95,13 +95,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         return Err(Failure::new(format!("{stranger:?} is no preset"), format!("usage: {USAGE}")));
     }
     tools::ensure(Purpose::Loads)?;
+    if !tools::is_root() {
+        return Err(Failure::new("only root mounts and runs before others", "run it as root"));
+    }
     let root = shell::root()?;
     let stand = Stand::new(&root)?;
     if has("--agree") {
         return agree::run(&stand);
-    }
-    if !tools::is_root() {
-        return Err(Failure::new("file systems are mounted by root only", "run it as root"));
     }
     let scale = if has("--full") { Scale::FULL } else { Scale::SHORT };
     let mut tables = Vec::new();

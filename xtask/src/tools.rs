@@ -95,6 +95,7 @@ const TOOLS: &[Tool] = &[
     tool(Loads, Program("bonnie++"), "bonnie++", "small files with fsync as R5's"),
     tool(Loads, Program("fio"), "fio", "streams, and the NBD client of --agree"),
     tool(Loads, File("/usr/src/linux-source-6.1.tar.xz"), "linux-source-6.1", "files to unpack"),
+    tool(Loads, Program("chrt"), "util-linux", "modelled disks answer in time"),
     tool(Loads, Program("xz"), "xz-utils", "decompresses them"),
     tool(Loads, Program("mkfs.ext4"), "e2fsprogs", "the file system on arrays"),
     tool(Loads, Program("mkfs.btrfs"), "btrfs-progs", "peer: RAID in the file system"),

@@ -3,7 +3,7 @@
 //!
 //! A verdict of this command, not of a test: other people's work on this machine delays answers.
 
-use super::stand::Stand;
+use super::stand::{FIRST, Stand};
 use super::table::load_average;
 use crate::failure::Failure;
 use crate::shell;
@@ -12,7 +12,8 @@ use serde_json::Value;
 /// The most that both may differ.
 const MOST_PERCENT: f64 = 5.0;
 const WARM_UP_S: u32 = 3;
-const WINDOW_S: u32 = 12;
+const WINDOW_S: u32 = 20;
+const SEEDS: u32 = 9;
 
 /// An array and its loads.
 struct Case {
@@ -96,7 +97,8 @@ fn really(uri: &str, load: &Load) -> Result<f64, Failure> {
     ];
     let fixed = "fio --name=agree --ioengine=nbd --time_based --norandommap --randrepeat=0 \
                  --zero_buffers --output-format=json";
-    let all = fixed.split_whitespace().chain(words.iter().map(String::as_str));
+    let all = FIRST.into_iter().chain(fixed.split_whitespace());
+    let all = all.chain(words.iter().map(String::as_str));
     let text = shell::output(std::path::Path::new("/"), &all.collect::<Vec<_>>())?;
     let report = json_of(&text)?;
     let side = if load.write_percent > 0 { "write" } else { "read" };
@@ -108,7 +110,7 @@ fn virtually(stand: &Stand, case: &Case, load: &Load) -> Result<f64, Failure> {
     let Load { pattern, write_percent, kibibytes, depth, .. } = load;
     let Case { level, disk, disks } = case;
     let text = format!(
-        "name = \"agree\"\nwarm_up_s = {WARM_UP_S}\nwindow_s = {WINDOW_S}\nseeds = 3\n\
+        "name = \"agree\"\nwarm_up_s = {WARM_UP_S}\nwindow_s = {WINDOW_S}\nseeds = {SEEDS}\n\
          [hardware]\ndisks = \"{disks}x{disk}\"\n\
          [array]\nlevel = \"{level}\"\nchunk = \"64KiB\"\n\
          [[load.worker]]\npattern = \"{pattern}\"\nwrite_percent = {write_percent}\n\

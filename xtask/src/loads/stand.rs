@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 
 /// Until a server answers, or has stopped: modelled disks are slow.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Runs a program before everything else: other work on the machine does not come between a
+/// modelled disk and its answer.
+pub(super) const FIRST: [&str; 3] = ["chrt", "--fifo", "1"];
 /// Size of each file on this machine's own disk, sparse.
 const OWN_BYTES: u64 = 8 << 30;
 const OWN_FILES: usize = 4;
@@ -66,9 +69,14 @@ impl Stand {
     }
 
     /// A command of the program.
-    pub(super) fn parapet(&self, arguments: &[&str]) -> Command {
-        let mut command = shell::command(&self.memory, &[&self.program.to_string_lossy()]);
-        command.args(arguments).env("PARAPET_STATE", self.path("state"));
+    fn parapet(&self, arguments: &[&str]) -> Command {
+        self.command(&[&[&*self.program.to_string_lossy()], arguments].concat())
+    }
+
+    /// A command that finds nothing of the user's own.
+    fn command(&self, words: &[&str]) -> Command {
+        let mut command = shell::command(&self.memory, words);
+        command.env("PARAPET_STATE", self.path("state"));
         command.env("PARAPET_RUNTIME", self.path("run"));
         command
     }
@@ -103,8 +111,12 @@ impl Stand {
         let socket = self.path(&format!("{name}.nbd"));
         let control = format!("unix:{}", self.path(&format!("{name}.sock")).display());
         let nbd = format!("unix:{}", socket.display());
-        let words = ["serve", &name, "--nbd", &nbd, "--control", &control];
-        let mut serve = self.parapet(&[&words, &members[..]].concat());
+        let program = self.program.to_string_lossy();
+        let words = [&program, "serve", &name, "--nbd", &nbd, "--control", &control];
+        // A file on a real disk needs the kernel's own threads.
+        let is_modelled = members.iter().all(|member| member.starts_with("model:"));
+        let before: &[&str] = if is_modelled { &FIRST } else { &[] };
+        let mut serve = self.command(&[before, &words, &members[..]].concat());
         serve.env("PARAPET_LOG", "warn").stdout(Stdio::null());
         let server = serve.spawn().map_err(|error| {
             Failure::new(format!("`parapet serve {name}`: {error}"), "build it again")

@@ -49,7 +49,7 @@ fn an_array_of_modelled_disks_has_their_sizes_and_keeps_its_data() {
     assert!(examined["disks"][0]["superblocks"].is_array());
     assert_eq!(examined["disks"][0]["superblocks"], same["disks"][0]["superblocks"]);
     world.tool("mdadm", &["mdadm", "--examine", "m0"]);
-    let server = world.serve(&["tank", "m0", "m2"]);
+    let server = world.serve(&["tank", "--degraded", "m0", "m2"]);
     world.qemu_io(&["read -P 7 1M 3M"]);
     assert_eq!(server.terminate(), 0, "{}", world.log());
 }
