@@ -16,7 +16,9 @@
 //!
 //! **Where members rotate**, each reader in order is a stream, however many requests it has in
 //! flight: small ones of one reader keep only one or two disks busy, and those of several readers
-//! send the heads back and forth.
+//! send the heads back and forth. Streams share the memory, and take turns ([`TURN`]).
+//!
+//! Missing blocks are recovered ahead, from redundancy that agrees with the data.
 //!
 //! **Never stale.** A change to bytes on members drops all overlapping read-ahead, finished or in
 //! flight, when it ends and before it is acknowledged. A read that begins after the acknowledgement
