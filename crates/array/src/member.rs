@@ -209,6 +209,11 @@ impl Member {
         }
     }
 
+    /// Bytes of its data.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
     /// Checks that a member offset range lies in the array's data.
     ///
     /// # Panics

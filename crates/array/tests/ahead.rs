@@ -144,6 +144,54 @@ fn where_members_rotate_deep_readers_hardly_wait() {
     }
 }
 
+/// The blocks of a missing member are recovered ahead too, from what is read for the stream anyway.
+#[test]
+fn without_a_member_a_sequential_reader_hardly_waits() {
+    for (level, members, rotational) in
+        [(Level::Raid5, 5, false), (Level::Raid5, 5, true), (Level::Raid6, 6, true)]
+    {
+        let (world, array) = started(level, members, |world| {
+            world.host.bounds.ahead_rotating_bytes = 1 << 20;
+            // Pieces smaller than a stripe would read rows twice.
+            world.host.bounds.unit_bytes = if rotational { 8 << 10 } else { 64 << 10 };
+            world.disks.iter().for_each(|disk| disk.rotational.set(rotational));
+        });
+        let first = array.status().slots[0].member.as_ref().expect("the array is healthy").id;
+        world.run(&array, array.fail(first)).expect("the level tolerates one loss");
+        let (before, chunks) = (read_bytes(&array), 128);
+        let took = stream(&world, &array, 0, chunks);
+        assert!(took < LATENCY * 30, "{level}: {took:?}");
+        let most = chunks * CHUNK + (512 << 10) + 16 * CHUNK;
+        let read = read_bytes(&array) - before;
+        assert!(read <= most, "{level}: {read} bytes: rows are read twice");
+    }
+}
+
+/// Where members rotate, streams share the memory. It returns from those that have ended.
+#[test]
+fn where_members_rotate_streams_that_ended_give_their_memory_back() {
+    let (world, array) = started(Level::Raid5, 5, |world| {
+        world.host.bounds.ahead_bytes = 64 << 10;
+        world.host.bounds.ahead_rotating_bytes = 512 << 10;
+        world.disks.iter().for_each(|disk| disk.rotational.set(true));
+    });
+    let reader = |number: u64| {
+        let start = world.clock.now();
+        for at in (0..40).map(|chunk| number * (2 << 20) + chunk * CHUNK) {
+            world.read(&array, at, CHUNK as usize).expect("the array is healthy");
+        }
+        world.clock.now() - start
+    };
+    let took: Vec<Duration> = (0..2).map(reader).collect();
+    assert!(took.iter().all(|&took| took < LATENCY * 10), "{took:?}");
+    for number in 2..5 {
+        reader(number);
+    }
+    world.sleep(&array, Duration::from_secs(2));
+    let last = reader(5);
+    assert!(last < LATENCY * 10, "{last:?}, and others have ended");
+}
+
 #[test]
 fn writes_are_never_hidden() {
     for cache in [CacheMode::None, CacheMode::Writeback] {

@@ -24,8 +24,8 @@ pub struct Bounds {
     /// The most that is read ahead of one sequential reader; 0: nothing. The default is two stripes
     /// of five members with chunks of 512 KiB.
     pub ahead_bytes: u64,
-    /// The same where members rotate: what one disk reads between two seeks must take longer than
-    /// a seek, also while other readers share the disk.
+    /// The same where members rotate: half of it while there is one reader, all of it while several
+    /// share the members, because what a disk reads between two seeks must take longer than a seek.
     pub ahead_rotating_bytes: u64,
     /// Sequential readers that one shard tracks at once. Together they have `ahead_bytes` of memory
     /// each, or what one of them may read ahead, if that is more.
@@ -69,7 +69,7 @@ impl Default for Bounds {
             log_bytes: 64 << 20,
             checksums_bytes: 64 << 20,
             ahead_bytes: 4 << 20,
-            ahead_rotating_bytes: 8 << 20,
+            ahead_rotating_bytes: 16 << 20,
             ahead_streams: 8,
             stream_patience: Duration::from_micros(20),
             keep_bytes: 16 << 20,

@@ -30,7 +30,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use io::broken::{Broken, broken};
-use io::{Buf, Class, Signal, Turn};
+use io::{Class, Signal, Turn};
 use layout::private::CHECKSUM_BLOCK_BYTES;
 use layout::private::checksums::{ChecksumEntry, PAGE_BYTES, PAGE_COVERS, Seed, place};
 use layout::{Family, Geometry, Layout, MemberId, RangeSet, Slot};
@@ -43,6 +43,7 @@ use crate::rows::engine::{Engine, RowOp};
 use crate::rows::intent::Log;
 
 pub(crate) mod generations;
+mod load;
 pub(crate) mod repair;
 mod torn;
 pub(crate) mod update;
@@ -312,103 +313,7 @@ impl ChecksumTable {
     }
 }
 
-/// Pages that one reader fetches. If it is dropped, none of them stays half read.
-struct Fetch<'a> {
-    checksums: &'a ChecksumTable,
-    pages: Vec<Rc<Page>>,
-}
-
-impl Drop for Fetch<'_> {
-    fn drop(&mut self) {
-        let mut pages = self.checksums.pages.borrow_mut();
-        for page in self.pages.iter().filter(|page| !page.ready.get()) {
-            pages.remove(&(page.member.id, page.number));
-        }
-        drop(pages);
-        if !self.pages.is_empty() {
-            self.checksums.arrived.raise();
-        }
-    }
-}
-
 impl RowOp<'_> {
-    /// Brings the pages of these parts into memory and keeps them there as long as `work.pages`.
-    /// False if a member failed: it is in `work.failures`. The entries of an unreadable page are
-    /// unknown.
-    pub(crate) async fn load_checksums(&mut self) -> bool {
-        let Some(checksums) = &self.engine.checksums else { return true };
-        self.work.pages.clear();
-        checksums.evict();
-        loop {
-            let mut fetch = Fetch { checksums, pages: Vec::new() };
-            let mut missing = false;
-            for wanted in &self.work.wanted {
-                let Range { start, end } = wanted.range;
-                for number in start / PAGE_COVERS..end.div_ceil(PAGE_COVERS) {
-                    let (page, own) = checksums.find(wanted, number);
-                    missing |= !page.ready.get();
-                    if own {
-                        fetch.pages.push(Rc::clone(&page));
-                    }
-                    self.work.pages.push(page);
-                }
-            }
-            if !missing {
-                return true;
-            }
-            if fetch.pages.is_empty() {
-                // Another reader is about to have read them.
-                self.work.pages.clear();
-                let arrived = checksums.arrived.wait();
-                drop(fetch);
-                arrived.await;
-                continue;
-            }
-            if !self.fetch(&fetch).await {
-                return false;
-            }
-            drop(fetch);
-            self.work.pages.clear();
-        }
-    }
-
-    async fn fetch(&mut self, fetch: &Fetch<'_>) -> bool {
-        for (tag, page) in fetch.pages.iter().enumerate() {
-            let buf = self.engine.pool.take(PAGE_BYTES as usize);
-            let at = page.place();
-            self.work.batch.read_elsewhere(&page.member, page.slot, at, buf, tag as u32);
-        }
-        let opts = IoOptions {
-            fua: false,
-            class: Class::Foreground,
-            op_bytes: 0,
-            deadline: self.engine.setup.bounds.deadline,
-        };
-        self.engine.run(&mut self.work.batch, opts).await;
-        let take = |tag: u32, buf: Option<Buf>, ok: bool| {
-            let page = &fetch.pages[tag as usize];
-            if let Some(buf) = buf.filter(|_| ok) {
-                assert_eq!(buf.len() as u64, PAGE_BYTES, "a page is read whole");
-                *page.bytes.borrow_mut() = buf.to_vec();
-                page.ready.set(true);
-            }
-        };
-        self.work.batch.drain(take, |_, _, _| {}, &mut self.work.failures);
-        for failure in &self.work.failures {
-            if !failure.error.is_medium() {
-                continue;
-            }
-            for page in fetch.pages.iter().filter(|page| !page.ready.get()) {
-                if Rc::ptr_eq(&page.member, &failure.member) {
-                    *page.bytes.borrow_mut() = ChecksumEntry::unknown_page();
-                    page.ready.set(true);
-                }
-            }
-        }
-        self.work.failures.retain(|f| !f.error.is_medium());
-        self.work.failures.is_empty()
-    }
-
     /// Completes when every entry changed before this call is on its member, though not durably
     /// before a flush. Failed members are lost, on record: until then the log keeps the entries
     /// that their tables lack. Must not be awaited inside the barrier.

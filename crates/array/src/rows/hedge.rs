@@ -62,8 +62,10 @@ const PRICE: u32 = 100;
 pub(crate) enum Attempt {
     /// All of it was read.
     Whole,
-    /// Some of it failed, or is not directly readable.
+    /// Some of it failed, or is not directly readable from any copy.
     Failed,
+    /// Some of it must be recovered: a member is missing or not rebuilt yet, or blocks are bad.
+    Degraded,
     /// Some members take longer than their peers would; their operations are still in flight.
     Late,
     /// Some members are slow and were not asked.
@@ -115,7 +117,7 @@ impl RowOp<'_> {
         let view = self.engine.view();
         let inside = match self.inside(&inside).attempt(&view, range, bufs).await {
             Attempt::Whole => return Ok(true),
-            Attempt::Failed => inside,
+            Attempt::Failed | Attempt::Degraded => inside,
             Attempt::Shunned => {
                 drop(inside);
                 let slow = self.engine.slow_slots(&view);
@@ -140,8 +142,8 @@ impl RowOp<'_> {
         Ok(false)
     }
 
-    /// Reads directly, avoiding members that are slow or late, without repair and without reporting
-    /// failures. False if a part of the range was not read.
+    /// Reads without repair and without reporting failures, avoiding members that are slow or late.
+    /// False if a part of the range was not read.
     pub(crate) async fn read_as_it_is(&mut self, range: (u64, u64), bufs: &mut Vec<Buf>) -> bool {
         // Read-ahead begins and ends at block borders, except at the end of the array.
         if self.engine.must_resolve_copies(range) || self.engine.widened(range) != range {
@@ -152,7 +154,7 @@ impl RowOp<'_> {
         let whole = match self.inside(&inside).attempt(&view, range, bufs).await {
             Attempt::Whole => true,
             Attempt::Failed => false,
-            Attempt::Shunned => {
+            Attempt::Shunned | Attempt::Degraded => {
                 drop(inside);
                 let slow = self.engine.slow_slots(&view);
                 self.read_without(range, bufs, slow).await
@@ -180,7 +182,7 @@ impl RowOp<'_> {
         // Missing blocks are recovered from the others, without the slow members if those are not
         // needed.
         let slow = self.engine.hedges.slow.get() && !self.engine.slow_slots(view).is_empty();
-        if slow { Attempt::Shunned } else { Attempt::Failed }
+        if slow { Attempt::Shunned } else { Attempt::Degraded }
     }
 
     /// Sends reads and waits for them. False if some are late and a hedge is possible.

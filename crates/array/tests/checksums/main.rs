@@ -14,6 +14,7 @@ mod crash;
 mod disputed;
 mod generations;
 mod lifecycle;
+mod pages;
 mod rot;
 mod torn;
 mod unread;

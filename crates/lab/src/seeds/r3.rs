@@ -24,7 +24,7 @@ use super::{Cell, Constant, Table};
 use crate::controller::{CacheSpec, Cached, Destage};
 use crate::disk::catalogue::Catalogue;
 use crate::disk::hdd::Hdd;
-use crate::load::{self, Load, Pattern, Worker};
+use crate::load::{self, Load, Pattern, Seen, Worker};
 use crate::member::Member;
 use crate::world::{Core, Stall, World};
 
@@ -67,6 +67,12 @@ struct Streams {
 
 /// What Parapet's clients reach together, in MB/s.
 fn parapet(streams: Streams) -> Result<f64, Stall> {
+    let seen = observe(streams)?;
+    Ok(seen.bytes as f64 / 1e6 / seen.window.as_secs_f64())
+}
+
+/// What Parapet's clients see.
+fn observe(streams: Streams) -> Result<Seen, Stall> {
     let Streams { shape, clients, depth, writes } = streams;
     let world = World::new();
     let hdd = Catalogue::get().hdd("cheetah-15k5").expect("a catalogued disk");
@@ -100,8 +106,7 @@ fn parapet(streams: Streams) -> Result<f64, Stall> {
         let new = NewArray::new("r3", Layout::Raid1, CHUNK);
         let disk = shape.start(&inner, &members, &new, &host).await;
         let disk = disk.expect("modelled disks of zeros make an array");
-        let seen = load::run(&inner, Core::FIRST, &disk, &load).await;
-        seen.bytes as f64 / 1e6 / seen.window.as_secs_f64()
+        load::run(&inner, Core::FIRST, &disk, &load).await
     })
 }
 
@@ -157,13 +162,17 @@ fn parapet_cells() -> Result<Vec<Cell>, Stall> {
             before = now;
         }
     }
-    let four = Shape::new(Level::Raid5, 4);
-    let name = format!("Parapet, 3: {}, 2 readers over 1", four.name());
-    cells.push(cell(name, None, read(four, 2)? / read(four, 1)?));
+    for disks in [4, 8] {
+        let shape = Shape::new(Level::Raid5, disks);
+        let name = format!("Parapet, 3: {}, 2 readers over 1", shape.name());
+        cells.push(cell(name, None, read(shape, 2)? / read(shape, 1)?));
+    }
     for shape in DEGRADED {
         let healthy = run(Shape { lost: 0, ..shape }, 1, 8, true)?;
         let name = format!("Parapet, 6: {} over healthy, one writer", shape.name());
         cells.push(cell(name, None, run(shape, 1, 8, true)? / healthy));
+        let name = format!("Parapet: {}, one reader over its width", shape.name());
+        cells.push(cell(name, None, read(shape, 1)? / (width(shape) * 125.0)));
     }
     for level in [Level::Raid0, Level::Raid5, Level::Raid10] {
         let shape = Shape::new(level, 8);
@@ -224,19 +233,24 @@ mod tests {
         assert!(value("box, 5: RAID 5 ×4, 2 writers") < 1.2);
         for cell in table.cells.iter().filter(|cell| cell.name.starts_with("Parapet")) {
             let bar = match cell.name.as_str() {
-                // Below the aim of 0.95: what was reached, so that nothing gets worse.
-                name if name.contains("1: RAID 6 ×8") => 0.72,
-                name if name.contains("1: RAID 5 ×8") => 0.75,
-                name if name.contains("1: RAID 50") => 0.80,
-                name if name.contains(", 1: ") => 0.87,
                 name if name.contains("2 readers over 1") && name.contains("RAID 10") => 1.9,
-                // Three readers on two copies: two share disks, and a seek costs more than 8 MiB
-                // of read-ahead make good. The box falls to 0.7.
-                name if name.contains("RAID 10") && name.contains("readers over") => 0.85,
+                // Below the aim of 0.95: the disks pass over parity, and with requests of two
+                // streams in their queues they often miss the chunk behind it.
+                name if name.contains("3: RAID 5 ×8") => 0.91,
                 name if name.contains("depth 8") => 0.98,
                 _ => 0.95,
             };
             assert!(cell.reproduced >= bar, "{}: {:.3}", cell.name, cell.reproduced);
         }
+    }
+
+    /// Two of three readers share the disks of a copy. The disks stay with a stream for half a
+    /// second; the engine lets the other one have them earlier.
+    #[test]
+    fn readers_that_share_disks_take_turns() {
+        let shape = Shape::new(Level::Raid10, 8);
+        let seen = observe(Streams { shape, clients: 3, depth: 1, writes: false }).unwrap();
+        let longest = seen.percentile(1.0);
+        assert!(longest < Duration::from_millis(400), "a read waited for {longest:?}");
     }
 }

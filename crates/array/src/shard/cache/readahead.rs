@@ -16,7 +16,9 @@
 //!
 //! **Where members rotate**, each reader in order is a stream, however many requests it has in
 //! flight: small ones of one reader keep only one or two disks busy, and those of several readers
-//! send the heads back and forth.
+//! send the heads back and forth. Streams share the memory, and take turns ([`TURN`]).
+//!
+//! Missing blocks are recovered ahead, from redundancy that agrees with the data.
 //!
 //! **Never stale.** A change to bytes on members drops all overlapping read-ahead, finished or in
 //! flight, when it ends and before it is acknowledged. A read that begins after the acknowledgement
@@ -28,8 +30,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
+use std::time::Duration;
 
-use io::{Budget, Buf, Class, Permit, Signal};
+use io::{Budget, Buf, Class, Permit, Signal, Time};
 use metadata::Bounds;
 
 use crate::rows::engine::RowOp;
@@ -44,6 +47,13 @@ const IN_A_ROW: u32 = 2;
 /// A stream with read-ahead keeps its place for this many reads of others.
 const LOYALTY: u64 = 64;
 
+/// A stream without a read for this long has probably ended: others that need its memory get it.
+const ENDED: Duration = Duration::from_secs(1);
+
+/// The members stay with a stream that has more for them, until another one's read has waited for
+/// this long.
+const TURN: Duration = Duration::from_millis(250);
+
 /// The read-ahead of one shard.
 pub(crate) struct Ahead {
     streams: RefCell<Vec<Stream>>,
@@ -53,6 +63,8 @@ pub(crate) struct Ahead {
     rotational: bool,
     /// Memory of all streams: see `Bounds::ahead_streams`.
     room: Budget,
+    /// Its size.
+    total: u64,
     /// Number of reads seen: the clock for the age of streams.
     reads: Cell<u64>,
     /// The number of the next piece.
@@ -74,8 +86,9 @@ struct Stream {
     /// The members did not answer at once.
     waited: bool,
     in_a_row: u32,
-    /// The read count when it was last seen.
+    /// The read count when it was last seen, and the time where members rotate.
     seen: u64,
+    since: Time,
     /// Size of its next read-ahead.
     window: u64,
     /// End of its read-ahead.
@@ -111,16 +124,48 @@ impl Ahead {
     pub(crate) fn new(bounds: &Bounds, rotational: bool) -> Ahead {
         let streams = bounds.ahead_streams;
         let most = if rotational { bounds.ahead_rotating_bytes } else { bounds.ahead_bytes };
+        let total = bounds.ahead_bytes.saturating_mul(streams as u64).max(most);
         Ahead {
             streams: RefCell::new(Vec::with_capacity(streams)),
             most,
             rotational,
-            room: Budget::new(bounds.ahead_bytes.saturating_mul(streams as u64).max(most)),
+            room: Budget::new(total),
+            total,
             reads: Cell::new(0),
             next: Cell::new(0),
             changed: Signal::new(),
             outbox: RefCell::default(),
         }
+    }
+
+    /// The most that is read ahead of the stream at `at`. Where members rotate, a stream alone gets
+    /// half, or two stripes: with more, members serve it out of order. Streams that share members
+    /// get all of it, so that members read for longer than they seek, while there is memory for it.
+    fn share(&self, streams: &[Stream], at: usize, stripe: u64) -> u64 {
+        if !self.rotational {
+            return self.most;
+        }
+        let others = |(other, stream): &(usize, &Stream)| *other != at && !stream.pieces.is_empty();
+        match streams.iter().enumerate().filter(others).count() as u64 {
+            0 => self.most.min((self.most / 2).max(2 * stripe)),
+            others => self.most.min(self.total / (others + 1)),
+        }
+    }
+
+    /// True if the stream at `at` gets no read-ahead now, because another one has waited too long.
+    fn yields(&self, streams: &[Stream], at: usize) -> bool {
+        let now = streams[at].since;
+        let waits = |other: &Stream| !other.answered && now - other.since > TURN;
+        self.rotational && streams[at].upto > streams[at].end && streams.iter().any(waits)
+    }
+
+    /// Frees the memory of a stream that has probably ended. False if there is none.
+    fn reclaim(&self, streams: &mut [Stream], now: Time) -> bool {
+        let ended = |s: &&mut Stream| {
+            self.rotational && s.answered && !s.pieces.is_empty() && now - s.since > ENDED
+        };
+        let oldest = streams.iter_mut().filter(ended).min_by_key(|stream| stream.since);
+        oldest.map(|stream| stream.drop_pieces()).is_some()
     }
 
     /// The unit of a read has ended; `waited` if it asked members and they did not answer at once.
@@ -215,7 +260,7 @@ impl Ahead {
 
 impl Stream {
     /// Starts a possible stream with its first read.
-    fn new(unit: &Unit, seen: u64) -> Stream {
+    fn new(unit: &Unit, (seen, since): (u64, Time)) -> Stream {
         Stream {
             request: (unit.from.shard, unit.from.request),
             unit: unit.offset,
@@ -225,6 +270,7 @@ impl Stream {
             waited: false,
             in_a_row: 0,
             seen,
+            since,
             window: 0,
             upto: 0,
             pieces: Vec::new(),
@@ -232,7 +278,7 @@ impl Stream {
     }
 
     /// Adds a unit that begins at the stream's end.
-    fn add_unit(&mut self, unit: &Unit, seen: u64, rotational: bool) {
+    fn add_unit(&mut self, unit: &Unit, (seen, since): (u64, Time), rotational: bool) {
         let request = (unit.from.shard, unit.from.request);
         let same = self.request == request && unit.from.part > 0;
         if same {
@@ -244,19 +290,24 @@ impl Stream {
             self.in_a_row = if counts { self.in_a_row + 1 } else { 0 };
             self.waited |= rotational;
             if self.in_a_row == 0 {
-                (self.window, self.upto) = (0, 0);
-                self.pieces.clear();
+                self.drop_pieces();
             }
         }
         // The reader has passed these pieces; but earlier requests in flight may still need them.
         let kept = if self.answered { 0 } else { self.window };
         self.pieces.retain(|piece| piece.end + kept > unit.offset);
-        (self.request, self.unit, self.seen) = (request, unit.offset, seen);
+        (self.request, self.unit, self.seen, self.since) = (request, unit.offset, seen, since);
         (self.end, self.answered) = (unit.offset + unit.len, false);
     }
 
-    /// The range to read ahead now, with windows of at most `most` bytes.
-    fn wanted(&mut self, most: u64) -> Option<Range<u64>> {
+    fn drop_pieces(&mut self) {
+        (self.window, self.upto) = (0, 0);
+        self.pieces.clear();
+    }
+
+    /// The range to read ahead now, with windows of at most `most` bytes. It ends at a multiple of
+    /// `step` once the window is as large.
+    fn wanted(&mut self, most: u64, step: u64) -> Option<Range<u64>> {
         if self.in_a_row < IN_A_ROW || !self.waited || self.len >= most {
             return None;
         }
@@ -265,7 +316,8 @@ impl Stream {
         if self.upto - self.end > self.window / 2 {
             return None;
         }
-        let range = self.upto..self.end + self.window;
+        let end = self.end + self.window;
+        let range = self.upto..if self.window < step { end } else { end / step * step };
         self.window = (2 * self.window).min(most);
         Some(range)
     }
@@ -281,37 +333,47 @@ impl Shard {
         }
         let ahead = &self.ahead;
         let seen = ahead.reads.replace(ahead.reads.get() + 1);
+        let since = if ahead.rotational { self.engine.setup.clock.now() } else { Time::default() };
         let mut streams = ahead.streams.borrow_mut();
         let known = streams.iter().position(|stream| stream.end == unit.offset);
         if let Some(at) = known {
-            streams[at].add_unit(unit, seen, ahead.rotational);
-            self.extend(&mut streams[at]);
+            streams[at].add_unit(unit, (seen, since), ahead.rotational);
+            if ahead.yields(&streams, at) {
+                return;
+            }
+            let stripe = self.engine.setup.geometry.stripe_bytes();
+            let most = ahead.share(&streams, at, stripe);
+            while !self.extend(&mut streams[at], most) && ahead.reclaim(&mut streams, since) {}
         } else if streams.len() < bounds.ahead_streams {
-            streams.push(Stream::new(unit, seen));
+            streams.push(Stream::new(unit, (seen, since)));
         } else {
             // Replaces the stream that was not seen for longest; streams with read-ahead come last.
             let loyal = |s: &Stream| s.in_a_row >= IN_A_ROW && seen - s.seen < LOYALTY;
             let oldest = streams.iter_mut().min_by_key(|stream| (loyal(stream), stream.seen));
             if let Some(oldest) = oldest {
-                *oldest = Stream::new(unit, seen);
+                *oldest = Stream::new(unit, (seen, since));
             }
         }
         drop(streams);
     }
 
-    /// Puts the pieces that a stream wants next in the outbox.
-    fn extend(&self, stream: &mut Stream) {
+    /// Puts the pieces that a stream wants next in the outbox. False if memory is short.
+    fn extend(&self, stream: &mut Stream, most: u64) -> bool {
         let ahead = &self.ahead;
-        let Some(range) = stream.wanted(ahead.most) else { return };
-        // A region belongs to one shard.
-        let region = self.engine.setup.geometry.region_bytes();
-        let border = (stream.end.saturating_sub(1) / region + 1) * region;
-        let end = range.end.min(border).min(self.engine.setup.geometry.capacity());
-        let step = self.engine.unit_border();
+        let step = self.piece_border(most);
+        let whole = if ahead.rotational { step } else { 1 };
+        let Some(range) = stream.wanted(most, whole) else { return true };
+        let geometry = &self.engine.setup.geometry;
+        let mut end = range.end.min(geometry.capacity());
+        if self.count > 1 {
+            // A region belongs to one shard.
+            let region = geometry.region_bytes();
+            end = end.min((stream.end.saturating_sub(1) / region + 1) * region);
+        }
         while stream.upto < end {
             let start = stream.upto;
             let to = ((start / step + 1) * step).min(end);
-            let Some(memory) = ahead.room.try_take(memory_of(to - start)) else { return };
+            let Some(memory) = ahead.room.try_take(memory_of(to - start)) else { return false };
             let number = ahead.next.replace(ahead.next.get() + 1);
             let piece = Piece { number, start, end: to, state: State::Queued, _memory: memory };
             stream.pieces.push(piece);
@@ -319,6 +381,15 @@ impl Shard {
             let unit = Unit::unasked(self.engine.index, start..to, Action::ReadAhead(number));
             ahead.outbox.borrow_mut().push(unit);
         }
+        true
+    }
+
+    /// Pieces are cut at multiples of this array offset. Where blocks are missing, they are whole
+    /// stripes if these are not too large: the recovery of a part reads the rest of its rows.
+    fn piece_border(&self, most: u64) -> u64 {
+        let (usual, stripe) = (self.engine.unit_border(), self.engine.job_border());
+        let degraded = self.ahead.rotational && !self.engine.view().is_whole();
+        if degraded && stripe <= most { stripe } else { usual }
     }
 
     /// Queues the read-ahead behind the read that triggered it.
