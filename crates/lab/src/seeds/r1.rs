@@ -75,7 +75,7 @@ fn engine(order: Option<u8>, regions: bool) -> Result<f64, Stall> {
     let member = || Member::new(&world, Box::new(Hdd::new(hdd.spec()))) as Rc<dyn Disk>;
     let members: Vec<_> = (0..count).map(|_| member()).collect();
     let inner = world.clone();
-    world.run(async move {
+    world.run_once(async move {
         let disk = match order {
             None => Rc::clone(&members[0]),
             Some(order) => {

@@ -95,7 +95,7 @@ fn parapet(streams: Streams) -> Result<f64, Stall> {
         seed: 1,
     };
     let inner = world.clone();
-    world.run(async move {
+    world.run_once(async move {
         let host = Host::new(inner.dyn_clock());
         let new = NewArray::new("r3", Layout::Raid1, CHUNK);
         let disk = shape.start(&inner, &members, &new, &host).await;

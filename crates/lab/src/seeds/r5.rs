@@ -92,7 +92,7 @@ fn run(level: Level, cache: Cache, reading: Reading, files: u64) -> Result<Rates
     };
     let members: Vec<_> = (0..DISKS).map(|_| member() as Rc<dyn Disk>).collect();
     let inner = world.clone();
-    world.run(async move {
+    world.run_once(async move {
         let host = Host::new(inner.dyn_clock());
         let new = NewArray::new("mail", Layout::Raid1, CHUNK);
         let shape = Shape::new(level, DISKS);

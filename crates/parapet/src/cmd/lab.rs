@@ -28,6 +28,7 @@ enum LabVerb {
     Disks(DisksArgs),
     Run(experiment::Run),
     Replay(experiment::ReplayArgs),
+    Calibrate(experiment::CalibrateArgs),
     Compare(experiment::Compare),
     Report(experiment::ReportArgs),
     /// Reproduce published measurements of five systems
@@ -56,6 +57,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         LabVerb::Disks(args) => terminal.report(&disks(args.disk.as_deref())?),
         LabVerb::Run(args) => return experiment::run(args, terminal),
         LabVerb::Replay(args) => return experiment::replay(args, terminal),
+        LabVerb::Calibrate(args) => return experiment::calibrated(args, terminal),
         LabVerb::Compare(args) => return experiment::compared(args, terminal),
         LabVerb::Report(args) => return experiment::reported(args, terminal),
         LabVerb::Seeds(args) => {

@@ -1,15 +1,16 @@
-//! Experiments: `parapet lab run`, `replay`, `compare` and `report`.
+//! Experiments: `parapet lab run`, `replay`, `calibrate`, `compare` and `report`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ::lab::experiment::calibrate::calibrate;
 use ::lab::experiment::schema::{LoadChoice, Replay, TraceChoice};
 use ::lab::experiment::{self, Experiment, Fault, Outcome, to_fio_json};
 use ::lab::report::{self, Report};
 use ::lab::seeds::Table;
 use ::lab::{compare, trace};
 
-use crate::api::{Experimented, Text};
+use crate::api::{Calibrated, Experimented, Text};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
 use crate::terminal::Terminal;
 
@@ -47,6 +48,20 @@ pub(super) struct ReplayArgs {
     fold: bool,
     #[command(flatten)]
     outputs: Outputs,
+}
+
+/// Fit an experiment's constants on its known cells
+///
+/// Each [[constant]] has a path in the experiment and a range. Cells marked `known` fit it, cells
+/// marked `held` judge it. More constants than known cells are refused.
+#[derive(clap::Args)]
+pub(super) struct CalibrateArgs {
+    /// Experiment
+    #[arg(value_name = "FILE")]
+    experiment: PathBuf,
+    /// Write the experiment with the fitted constants
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
 }
 
 /// Compare two experiments, or outcomes of `lab run --out`
@@ -105,6 +120,23 @@ pub(super) fn replay(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit> {
     let outcome = outcome_of(&experiment, Path::new(""), terminal)?;
     args.outputs.write(&outcome)?;
     terminal.report(&Experimented::of(&outcome));
+    Ok(Exit::Done)
+}
+
+pub(super) fn calibrated(args: &CalibrateArgs, terminal: &Terminal) -> Result<Exit> {
+    let experiment = loaded(&args.experiment)?;
+    let progress = |run: usize, error: f64| {
+        let percent = error.exp_m1() * 100.0;
+        terminal.draw("", &format!("{}: run {run}, {percent:.1} % off", experiment.name));
+    };
+    let found = calibrate(&experiment, &progress);
+    terminal.undraw();
+    let file = args.experiment.display().to_string();
+    let found = found.map_err(|fault| refused(&fault.within(&file)))?;
+    if let Some(file) = &args.write {
+        fs::write(file, found.experiment.to_toml()).map_err(|error| of_path(file, &error))?;
+    }
+    terminal.report(&Calibrated::of(&experiment.name, &found));
     Ok(Exit::Done)
 }
 
