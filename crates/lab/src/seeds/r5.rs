@@ -108,20 +108,18 @@ fn run(level: Level, cache: Cache, reading: Reading, files: u64) -> Result<Rates
 /// The experiment stalls: an error of the model.
 pub fn table() -> Result<Table, Stall> {
     let mut cells = published();
-    for (cache, name, files) in
-        [(Cache::Controller, "cache", FILES), (Cache::Disks, "no cache", FEWER)]
-    {
-        let raid5 = run(Level::Raid5, cache, Reading::InAll, files)?;
+    for (cache, reading, name, files) in [
+        (Cache::Controller, Reading::InAll, "cache", FILES),
+        (Cache::Disks, Reading::InAll, "no cache", FEWER),
+        (Cache::Controller, Reading::Author, "25 GB", FILES),
+    ] {
+        let raid5 = run(Level::Raid5, cache, reading, files)?;
         for level in [Level::Raid6, Level::Raid10, Level::Raid0] {
-            let rates = run(level, cache, Reading::InAll, files)?;
+            let rates = run(level, cache, reading, files)?;
             cells.extend(ratios(level, name, &rates, &raid5));
         }
         cells.extend(absolute(name, &raid5));
     }
-    let raid5 = run(Level::Raid5, Cache::Controller, Reading::Author, FILES)?;
-    let raid6 = run(Level::Raid6, Cache::Controller, Reading::Author, FILES)?;
-    cells.extend(ratios(Level::Raid6, "25 GB", &raid6, &raid5));
-    cells.extend(absolute("25 GB", &raid5));
     Ok(Table {
         name: "R5",
         title: "ten SATA disks, small files with fsync, 2007",

@@ -2,7 +2,6 @@
 
 use ::lab::disk::catalogue::{Catalogue, Entry};
 use ::lab::seeds::{self, Table};
-use std::path::PathBuf;
 
 use clap::Subcommand;
 
@@ -47,9 +46,8 @@ struct SeedsArgs {
     /// System [default: all]
     #[arg(value_name = "SYSTEM", ignore_case = true, value_parser = seeds::NAMES)]
     systems: Vec<String>,
-    /// Draw the tables as one HTML page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    drawings: Option<experiment::Drawings>,
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
@@ -62,8 +60,8 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         LabVerb::Report(args) => return experiment::reported(args, terminal),
         LabVerb::Seeds(args) => {
             let tables = reproduced(&args.systems, terminal)?;
-            if let Some(file) = &args.html {
-                experiment::write_page(file, &[], &tables)?;
+            if let Some(drawings) = &args.drawings {
+                drawings.write(&[], &tables, terminal)?;
             }
             terminal.report(&Seeds { tables: tables.into_iter().map(SeedTable::from).collect() });
         }

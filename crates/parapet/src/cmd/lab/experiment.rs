@@ -75,15 +75,29 @@ pub(super) struct Compare {
     b: PathBuf,
 }
 
-/// Draw outcomes of `lab run --out` as one HTML page
+/// Draw experiments, or outcomes of `lab run --out`
 #[derive(clap::Args)]
 pub(super) struct ReportArgs {
-    /// Outcomes
-    #[arg(value_name = "OUTCOME", required = true)]
-    outcomes: Vec<PathBuf>,
-    /// The page
+    /// Experiments (.toml) or outcomes (.json)
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Run each experiment with these depths of its first worker
+    #[arg(long, value_name = "DEPTH", value_delimiter = ',')]
+    depths: Vec<u32>,
+    #[command(flatten)]
+    drawings: Drawings,
+}
+
+/// Where plots go.
+#[derive(clap::Args)]
+#[group(required = true, multiple = true)]
+pub(super) struct Drawings {
+    /// Draw all as one HTML page
     #[arg(long, value_name = "FILE")]
-    html: PathBuf,
+    html: Option<PathBuf>,
+    /// Draw each plot as an SVG file in this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    svg: Option<PathBuf>,
 }
 
 /// Files to write beside the answer.
@@ -147,10 +161,21 @@ pub(super) fn compared(args: &Compare, terminal: &Terminal) -> Result<Exit> {
 }
 
 pub(super) fn reported(args: &ReportArgs, terminal: &Terminal) -> Result<Exit> {
-    let outcomes = args.outcomes.iter().map(|path| outcome_at(path, terminal));
-    let outcomes = outcomes.collect::<Result<Vec<Outcome>>>()?;
-    write_page(&args.html, &outcomes, &[])?;
-    terminal.say(format!("{}: written", args.html.display()));
+    let mut outcomes = Vec::new();
+    for path in &args.files {
+        if args.depths.is_empty() {
+            outcomes.push(outcome_at(path, terminal)?);
+            continue;
+        }
+        let experiment = loaded(path)?;
+        for &depth in &args.depths {
+            let deeper = experiment.with_number("load.worker.0.depth", depth.into());
+            let file = path.display().to_string();
+            let deeper = deeper.map_err(|fault| refused(&fault.within(&file)))?;
+            outcomes.push(outcome_of(&deeper, path, terminal)?);
+        }
+    }
+    args.drawings.write(&outcomes, &[], terminal)?;
     Ok(Exit::Done)
 }
 
@@ -158,14 +183,45 @@ pub(super) fn reported(args: &ReportArgs, terminal: &Terminal) -> Result<Exit> {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub(super) fn write_page(file: &Path, outcomes: &[Outcome], tables: &[Table]) -> Result<()> {
-    let title = match (outcomes, tables) {
-        ([outcome], []) => outcome.name.clone(),
-        (_, []) => "Experiments".into(),
-        _ => "Reference systems".into(),
-    };
-    let page = report::html(&Report { title: &title, commit: None, outcomes, tables });
+fn write_page(file: &Path, outcomes: &[Outcome], tables: &[Table]) -> Result<()> {
+    let page = report::html(&drawn(outcomes, tables));
     fs::write(file, page).map_err(|error| of_path(file, &error))
+}
+
+fn drawn<'a>(outcomes: &'a [Outcome], tables: &'a [Table]) -> Report<'a> {
+    let title = match (outcomes, tables) {
+        ([outcome], []) => &outcome.name,
+        (_, []) => "Experiments",
+        _ => "Reference systems",
+    };
+    Report { title, commit: None, outcomes, tables }
+}
+
+impl Drawings {
+    /// Draws outcomes and tables.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(super) fn write(
+        &self,
+        outcomes: &[Outcome],
+        tables: &[Table],
+        terminal: &Terminal,
+    ) -> Result<()> {
+        if let Some(file) = &self.html {
+            write_page(file, outcomes, tables)?;
+            terminal.say(format!("{}: written", file.display()));
+        }
+        let Some(folder) = &self.svg else { return Ok(()) };
+        fs::create_dir_all(folder).map_err(|error| of_path(folder, &error))?;
+        let figures = report::figures(&drawn(outcomes, tables));
+        for figure in &figures {
+            let file = folder.join(format!("{}.svg", figure.name));
+            fs::write(&file, figure.file()).map_err(|error| of_path(&file, &error))?;
+        }
+        terminal.say(format!("{}: {} plots written", folder.display(), figures.len()));
+        Ok(())
+    }
 }
 
 impl Outputs {
