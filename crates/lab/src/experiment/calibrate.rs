@@ -131,10 +131,19 @@ impl Fit<'_> {
         Ok(mean)
     }
 
-    fn vertex(&mut self, mut point: Point) -> Result<(Point, f64), Fault> {
-        point.iter_mut().for_each(|share| *share = share.clamp(0.0, 1.0));
+    fn vertex(&mut self, point: Point) -> Result<(Point, f64), Fault> {
         let error = self.error(&point)?;
         Ok((point, error))
+    }
+
+    /// A point within the ranges, unless it is a corner already: a simplex that lies against a bound
+    /// would collapse.
+    fn inside(&mut self, simplex: &[(Point, f64)], point: Point) -> Result<(Point, f64), Fault> {
+        let point: Point = point.into_iter().map(|share| share.clamp(0.0, 1.0)).collect();
+        if simplex.iter().any(|corner| corner.0 == point) {
+            return Ok((point, f64::INFINITY));
+        }
+        self.vertex(point)
     }
 
     /// Nelder and Mead's simplex, from the first quarter of all ranges to the third of each.
@@ -161,14 +170,14 @@ impl Fit<'_> {
             let away = |factor: f64| -> Point {
                 centre.iter().zip(&worst.0).map(|(c, w)| c + factor * (c - w)).collect()
             };
-            let mirrored = self.vertex(away(1.0))?;
+            let mirrored = self.inside(&simplex, away(1.0))?;
             let next = if mirrored.1 < best.1 {
-                let further = self.vertex(away(2.0))?;
+                let further = self.inside(&simplex, away(2.0))?;
                 if further.1 < mirrored.1 { further } else { mirrored }
             } else if mirrored.1 < simplex[count - 1].1 {
                 mirrored
             } else {
-                self.vertex(away(if mirrored.1 < worst.1 { 0.5 } else { -0.5 }))?
+                self.inside(&simplex, away(if mirrored.1 < worst.1 { 0.5 } else { -0.5 }))?
             };
             if next.1 < worst.1 {
                 simplex[count] = next;

@@ -47,7 +47,7 @@ struct SeedsArgs {
     #[arg(value_name = "SYSTEM", ignore_case = true, value_parser = seeds::NAMES)]
     systems: Vec<String>,
     #[command(flatten)]
-    drawings: Option<experiment::Drawings>,
+    drawings: experiment::Drawings,
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
@@ -60,9 +60,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         LabVerb::Report(args) => return experiment::reported(args, terminal),
         LabVerb::Seeds(args) => {
             let tables = reproduced(&args.systems, terminal)?;
-            if let Some(drawings) = &args.drawings {
-                drawings.write(&[], &tables, terminal)?;
-            }
+            args.drawings.write(&[], &tables, terminal)?;
             terminal.report(&Seeds { tables: tables.into_iter().map(SeedTable::from).collect() });
         }
     }

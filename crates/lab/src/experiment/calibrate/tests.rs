@@ -59,6 +59,10 @@ fn a_constant_is_found_again_and_explains_a_held_cell() {
     assert_eq!((constant.before, constant.at_bound), (Some(1000.0), false));
     assert!(found.worst(CellStatus::Known) < 0.01 && found.worst(CellStatus::Held) < 0.02);
     assert_eq!(found.known_cells, 1);
+    // Near a bound the simplex goes along it, and comes back.
+    let near = fitted(&text.replace("high = 50e6", "high = 13e6")).unwrap();
+    assert!((near.constants[0].value / 12e6 - 1.0).abs() < 0.03, "{near:?}");
+    assert!(!near.constants[0].at_bound);
     let written = found.experiment.to_toml();
     assert_eq!(load(&written).unwrap().number("hardware.cpu.request_ns"), Some(constant.value));
     assert_eq!(fitted(&text).unwrap(), found, "equal experiments give equal constants");

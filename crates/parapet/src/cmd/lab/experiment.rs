@@ -90,7 +90,6 @@ pub(super) struct ReportArgs {
 
 /// Where plots go.
 #[derive(clap::Args)]
-#[group(required = true, multiple = true)]
 pub(super) struct Drawings {
     /// Draw all as one HTML page
     #[arg(long, value_name = "FILE")]
@@ -161,6 +160,9 @@ pub(super) fn compared(args: &Compare, terminal: &Terminal) -> Result<Exit> {
 }
 
 pub(super) fn reported(args: &ReportArgs, terminal: &Terminal) -> Result<Exit> {
+    if args.drawings.html.is_none() && args.drawings.svg.is_none() {
+        return Err(Failure::new(Id::Usage, "lab report: nowhere to draw", "add --html or --svg"));
+    }
     let mut outcomes = Vec::new();
     for path in &args.files {
         if args.depths.is_empty() {
