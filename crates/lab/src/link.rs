@@ -30,6 +30,9 @@ use crate::world::{Agenda, Station, VirtualClock, World};
 /// What Ethernet adds to a frame: 4 bytes of checksum, 8 of preamble, 12 of gap.
 pub const FRAME_GAP_BYTES: u64 = 24;
 
+/// How long each direction of a link was busy since the start, in nanoseconds.
+pub type Busy = [Rc<dyn Fn() -> u64>; 2];
+
 /// One direction of a wire.
 pub struct Way<T> {
     clock: Rc<VirtualClock>,

@@ -72,7 +72,7 @@ struct Stage {
     recorder: Rc<Recorder>,
     /// Where clients run: apart from the array if a network is between.
     client: Core,
-    links: RefCell<Vec<[Rc<dyn Fn() -> u64>; 2]>>,
+    links: RefCell<Vec<link::Busy>>,
 }
 
 /// What members, the core and the links had done at a moment.

@@ -9,8 +9,8 @@ use net::aoe::{Address, Host, Initiator, Lun, LunOptions, LunState, Target};
 use net::nbd::client::connect;
 use net::nbd::{Catalogue, Export, Server};
 
-use super::stream::Segment;
-use super::{Pipe, Port, Way};
+use super::stream::Packet;
+use super::{Busy, Pipe, Port, Way};
 use crate::world::{Core, World};
 
 /// Bytes kept for requests on each side.
@@ -49,7 +49,7 @@ pub struct Reached {
     /// As clients see it.
     pub disk: Rc<dyn Disk>,
     /// Its links, each with how long it was busy to the array and from it, in nanoseconds.
-    pub links: Vec<[Rc<dyn Fn() -> u64>; 2]>,
+    pub links: Vec<Busy>,
 }
 
 /// Nobody changes anything of the LUN.
@@ -138,7 +138,7 @@ async fn nbd(
     for number in 0..spec.links {
         let wire = (spec.megabits, spec.delay_ns);
         let [near, far] = Pipe::pair(world, wire, spec.mtu);
-        links.push([near.way(), far.way()].map(|way: Rc<Way<Segment>>| busy(&way)));
+        links.push([near.way(), far.way()].map(|way: Rc<Way<Packet>>| busy(&way)));
         let session = serving.admit(Box::new(far), 0, format!("link{number}"));
         let session = session.ok_or("the server takes no connection")?;
         world.spawn(server, async move { drop(session.await) });

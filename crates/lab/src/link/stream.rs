@@ -1,6 +1,6 @@
 //! A connection of TCP on a modelled wire: [`io::Stream`] with a buffer in each direction.
 //!
-//! Bytes go out as full segments and a last short one; acknowledgements are not modelled, because
+//! Bytes go out as full packets and a last short one; acknowledgements are not modelled, because
 //! the other direction of Ethernet is free for them. Nothing is lost, so the window is that of the
 //! buffers.
 
@@ -21,22 +21,22 @@ const WITHIN_MTU: u64 = 52;
 /// Bytes under way at most: usual buffers of sockets.
 const BUFFER_BYTES: u64 = 4 << 20;
 
-/// A segment; an empty one is the end.
-pub(super) type Segment = Vec<u8>;
+/// A packet; an empty one is the end.
+pub(super) type Packet = Vec<u8>;
 
 /// An end of a connection.
 pub struct Pipe {
     clock: Rc<VirtualClock>,
-    segment_bytes: u64,
+    packet_bytes: u64,
     sends: Rc<Lane>,
     receives: Rc<Lane>,
-    /// Bytes of the first segment that were read.
+    /// Bytes of the first packet that were read.
     read: Cell<usize>,
 }
 
 /// A direction, and the bytes in it.
 struct Lane {
-    way: Rc<Way<Segment>>,
+    way: Rc<Way<Packet>>,
     held: Cell<u64>,
     /// Waits for room.
     writer: RefCell<Option<Waker>>,
@@ -51,7 +51,7 @@ impl Pipe {
         });
         let pipe = |sends: &Rc<Lane>, receives: &Rc<Lane>| Pipe {
             clock: world.clock(),
-            segment_bytes: u64::from(mtu).saturating_sub(WITHIN_MTU).max(1),
+            packet_bytes: u64::from(mtu).saturating_sub(WITHIN_MTU).max(1),
             sends: Rc::clone(sends),
             receives: Rc::clone(receives),
             read: Cell::new(0),
@@ -60,7 +60,7 @@ impl Pipe {
     }
 
     /// The way from this end.
-    pub(super) fn way(&self) -> Rc<Way<Segment>> {
+    pub(super) fn way(&self) -> Rc<Way<Packet>> {
         Rc::clone(&self.sends.way)
     }
 
@@ -76,10 +76,10 @@ impl io::Stream for Pipe {
         let mut arrived = ready!(self.receives.way.poll_arrived(cx));
         let mut filled = 0;
         while filled < into.len()
-            && let Some(segment) = arrived.front()
-            && !segment.is_empty()
+            && let Some(packet) = arrived.front()
+            && !packet.is_empty()
         {
-            let left = &segment[self.read.get()..];
+            let left = &packet[self.read.get()..];
             let part = left.len().min(into.len() - filled);
             into[filled..filled + part].copy_from_slice(&left[..part]);
             filled += part;
@@ -114,7 +114,7 @@ impl io::Stream for Pipe {
             taken.extend_from_slice(&part[..part.len().min(left)]);
         }
         self.clock.charge(Cost::Syscall, 0);
-        taken.chunks(self.segment_bytes as usize).for_each(|part| self.send(part.to_vec()));
+        taken.chunks(self.packet_bytes as usize).for_each(|part| self.send(part.to_vec()));
         Poll::Ready(Ok(taken.len()))
     }
 

@@ -70,7 +70,7 @@ fn frames_keep_the_servers_core_busy() {
     assert!(busy > 0.98, "{busy}");
 }
 
-/// A segment of 1,448 bytes takes 1,538 of the wire; requests and replies are small.
+/// A packet of 1,448 bytes takes 1,538 of the wire; requests and replies are small.
 #[test]
 fn nbd_fills_its_link() {
     for writes in [false, true] {

@@ -192,9 +192,9 @@ pub fn table() -> Result<Table, Stall> {
         unit: "box, 1: MB/s; else ratios",
         cells,
         constants: constants(),
-        limits: "Not reproduced: four-disk arrays are slowest at three readers (4): nothing here\n  \
-                 gets better with a fourth. RAID 6 with two lost and RAID 0 ×4 write poorly (5):\n  \
-                 without redundancy, both might be written through; but then RAID 0 ×8 and RAID 5\n  \
+        limits: "Not reproduced: four-disk arrays are slowest at three readers (4): nothing\n  \
+                 here gets better with a fourth. RAID 6 with two lost and RAID 0 ×4 write\n  \
+                 poorly (5): written through without redundancy? Then RAID 0 ×8 and RAID 5\n  \
                  with one lost would be slow too, and they are not.\n  \
                  RAID 1 and a single disk are slower than the turn-around. Zones are 8 GiB apart.",
     })

@@ -151,11 +151,11 @@ pub fn boxes_table() -> Table {
 }
 
 const LIMITS: &str = "\
-    That reads keep half of the window was chosen after a look at the cells of RAID 5 ×4. That\n  \
-    initial parity waits half a revolution for each chunk supposes one chunk at a time on a disk.\n  \
-    Parapet: write-back cache, volatile AoE as the box; the disks lose the same revolutions; a frame\n  \
-    costs what docs/bench measures on its processor. Frames over two links arrive out of order, and\n  \
-    the engine then reads ahead in vain.";
+    That reads keep half of the window was chosen after a look at the cells of RAID 5 ×4.\n  \
+    That initial parity waits half a revolution supposes one chunk at a time on a disk.\n  \
+    Parapet: write-back cache, volatile AoE; the disks lose the same revolutions; a frame\n  \
+    costs what docs/bench measures. Frames over two links arrive out of order, and the\n  \
+    engine then reads ahead in vain.";
 
 /// The rate of initial parity from that of a rebuild, over all members.
 ///
