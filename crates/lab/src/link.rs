@@ -5,7 +5,7 @@
 //!   clients ─▶ RemoteDisk ─▶ Pipe ══ Way ══▶ Pipe ─▶ Server ─▶ array    NBD over TCP, one wire
 //! ```
 //!
-//! A wire is two ways, since Ethernet is full duplex. A way carries one frame after the other at its
+//! A wire is two ways: Ethernet is full duplex. A way carries one frame after the other at its
 //! rate, and loses none. The ends charge every frame to the core that sends or receives it.
 
 mod ethernet;

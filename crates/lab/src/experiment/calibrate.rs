@@ -136,7 +136,7 @@ impl Fit<'_> {
         Ok((point, error))
     }
 
-    /// A point within the ranges, unless it is a corner already: a simplex that lies against a bound
+    /// A point within the ranges, unless it is a corner already: a simplex against a bound
     /// would collapse.
     fn inside(&mut self, simplex: &[(Point, f64)], point: Point) -> Result<(Point, f64), Fault> {
         let point: Point = point.into_iter().map(|share| share.clamp(0.0, 1.0)).collect();
