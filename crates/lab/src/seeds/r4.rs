@@ -159,8 +159,8 @@ const LIMITS: &str = "\
 
 /// The rate of initial parity from that of a rebuild, over all members.
 ///
-/// A rebuild has one stream on each disk. Initial parity writes one of a disk's chunks, and reads the
-/// others; the write among reads waits for its sector, half a revolution in the mean.
+/// A rebuild has one stream on each disk. Initial parity writes one of a disk's chunks, and reads
+/// the rest; the write among reads waits for its sector, half a revolution in the mean.
 fn initial_parity(rebuild: f64, disks: f64) -> f64 {
     let kib = disks * CHUNK_KIB as f64;
     let seconds = kib / (rebuild / disks) + REVOLUTION_NS / 2e9;
