@@ -13,6 +13,7 @@ mod loads;
 mod mutants;
 mod nightly;
 mod package;
+mod plots;
 mod scratch;
 mod shell;
 mod steps;
@@ -79,6 +80,7 @@ const VERBS: &[Verb] = &[
         what: "check licences, bans, sources and advisories of dependencies; or CHECK…",
         run: deny::run,
     },
+    Verb { name: "plots", what: "draw the plots of docs/lab.md from docs/lab", run: plots::run },
     Verb {
         name: "package",
         what: "make a Debian package, a static archive, with --image an OCI image; --check",

@@ -9,6 +9,8 @@
 //! A run is the engine in virtual time: equal experiments have equal outcomes. Figures are those of
 //! requests answered within the window. This module opens no file.
 
+pub mod calibrate;
+mod change;
 mod fio;
 mod hardware;
 pub mod histogram;
@@ -24,11 +26,13 @@ use std::fmt;
 use std::rc::Rc;
 use std::time::Duration;
 
+pub use change::Changes;
 pub use fio::to_fio_json;
 pub use outcome::Outcome;
 pub use schema::Experiment;
 
-use self::outcome::{Cell, Figures};
+use self::outcome::{Cell, Figures, Run};
+use self::schema::{CellChoice, CellStatus};
 use crate::trace::Trace;
 
 /// Runs of an experiment at most.
@@ -113,6 +117,11 @@ fn ensure(holds: bool, key: &str, cause: &str, hint: &str) -> Result<(), Fault> 
 }
 
 impl Experiment {
+    /// The experiment as a file, without comments.
+    pub fn to_toml(&self) -> String {
+        toml::to_string(self).expect("numbers, texts and lists of tables have a TOML form")
+    }
+
     /// The file of the trace to replay, as the experiment names it.
     pub fn trace_file(&self) -> Option<&str> {
         Some(&self.load.trace.as_ref()?.file)
@@ -173,8 +182,30 @@ impl Experiment {
             let costs = cpu.costs().iter().all(|(cost, _)| *cost <= COST_MAX);
             ensure(costs, "hardware.cpu", "a cost above 1000000000", "write ns and ps")?;
         }
+        self.check_link()?;
         self.check_load()?;
         self.check_events()
+    }
+
+    fn check_link(&self) -> Result<(), Fault> {
+        let Some(link) = &self.hardware.link else { return Ok(()) };
+        let key = |name: &str| format!("hardware.link.{name}");
+        ensure(
+            (1..=16).contains(&link.links),
+            &key("links"),
+            "not from 1 to 16",
+            "write links = 1",
+        )?;
+        let rate = (1..=1_000_000).contains(&link.megabits);
+        ensure(rate, &key("megabits"), "not from 1 to 1000000", "write megabits = 1000")?;
+        let mtu = (576..=65_535).contains(&link.mtu);
+        ensure(mtu, &key("mtu"), "not from 576 to 65535", "write mtu = 1500 or 9000")?;
+        let delay = (0.0..=100_000.0).contains(&link.delay_us);
+        ensure(delay, &key("delay_us"), "not a time", "write microseconds, at most 100000")?;
+        let cost = link.client_frame_ns <= COST_MAX;
+        ensure(cost, &key("client_frame_ns"), "above 1000000000", "write nanoseconds")?;
+        let aoe = link.protocol == schema::Protocol::Aoe || !link.volatile;
+        ensure(aoe, &key("volatile"), "only of AoE: NBD has flushes", "remove it")
     }
 
     fn check_load(&self) -> Result<(), Fault> {
@@ -221,6 +252,15 @@ impl Experiment {
             let key = format!("cell[{index}].value");
             let positive = cell.value.is_finite() && cell.value > 0.0;
             ensure(positive, &key, "not above 0", "write the measured figure")?;
+            let key = format!("cell[{index}].change");
+            let fixed = cell.change.is_empty() || self.load.trace.is_none();
+            ensure(fixed, &key, "not with a trace", "write [[load.worker]]")?;
+        }
+        for (index, constant) in self.constants.iter().enumerate() {
+            let key = format!("constant[{index}].high");
+            let range = constant.low.is_finite() && constant.high.is_finite();
+            let range = range && constant.low < constant.high;
+            ensure(range, &key, "not above `low`", "write the range of the constant")?;
         }
         Ok(())
     }
@@ -243,33 +283,74 @@ pub fn run_with(experiment: &Experiment, trace: Option<Trace>) -> Result<Outcome
     let named = experiment.trace_file().is_some();
     let hint = "give the trace that the experiment names";
     ensure(named == trace.is_some(), "load.trace", "no trace, or one too many", hint)?;
-    let (shared, trace) = (Rc::new(experiment.clone()), trace.map(Rc::new));
-    let mut runs = Vec::new();
-    for number in 0..u64::from(experiment.seeds) {
-        let seed = experiment.first_seed.wrapping_add(number);
-        runs.push(run::run(&shared, trace.as_ref(), (seed, number == 0))?);
-    }
-    let figures: Vec<Figures> = runs.iter().map(|run| run.figures).collect();
-    let median = Figures::median(&figures);
-    let cells = experiment.cells.iter().map(|cell| Cell {
-        name: cell.name.clone(),
-        unit: cell.unit,
-        status: cell.status,
-        measured: cell.value,
-        reproduced: median.in_unit(cell.unit),
-    });
+    let runs = runs(experiment, trace)?;
+    let median = median(&runs);
+    let cells = compared(experiment, &median, None)?;
     Ok(Outcome {
         schema: outcome::SCHEMA.into(),
         simulated: true,
         name: experiment.name.clone(),
         version: env!("CARGO_PKG_VERSION").into(),
-        experiment: toml::to_string(experiment).map_err(|e| Fault::new("", e.to_string(), ""))?,
+        experiment: experiment.to_toml(),
         constants: hardware::constants(experiment, &hardware::names(&experiment.hardware.disks)?),
         depth: experiment.depth(),
         median,
-        cells: cells.collect(),
+        cells,
         runs,
     })
+}
+
+/// One run for each seed.
+fn runs(experiment: &Experiment, trace: Option<Trace>) -> Result<Vec<Run>, Fault> {
+    let (shared, trace) = (Rc::new(experiment.clone()), trace.map(Rc::new));
+    let run = |number| {
+        let seed = experiment.first_seed.wrapping_add(number);
+        run::run(&shared, trace.as_ref(), (seed, number == 0))
+    };
+    (0..u64::from(experiment.seeds)).map(run).collect()
+}
+
+fn median(runs: &[Run]) -> Figures {
+    Figures::median(&runs.iter().map(|run| run.figures).collect::<Vec<_>>())
+}
+
+/// The cells of an experiment without a trace, or those of one status.
+fn reproduced(experiment: &Experiment, only: Option<CellStatus>) -> Result<Vec<Cell>, Fault> {
+    let wanted = |cell: &&CellChoice| only.is_none_or(|status| cell.status == status);
+    let plain = experiment.cells.iter().filter(wanted).any(|cell| cell.change.is_empty());
+    let base = if plain { median(&runs(experiment, None)?) } else { Figures::default() };
+    compared(experiment, &base, only)
+}
+
+/// Cells beside the figures of the experiment, or of a changed one: each change runs once.
+fn compared(
+    experiment: &Experiment,
+    base: &Figures,
+    only: Option<CellStatus>,
+) -> Result<Vec<Cell>, Fault> {
+    let mut changed: Vec<(&Changes, Figures)> = Vec::new();
+    let mut cells = Vec::new();
+    for cell in experiment.cells.iter().filter(|cell| only.is_none_or(|it| cell.status == it)) {
+        let known = changed.iter().find(|(changes, _)| **changes == cell.change);
+        let figures = match known {
+            _ if cell.change.is_empty() => *base,
+            Some((_, figures)) => *figures,
+            None => {
+                let other = experiment.changed(&cell.change)?;
+                let figures = median(&runs(&other, None)?);
+                changed.push((&cell.change, figures));
+                figures
+            }
+        };
+        cells.push(Cell {
+            name: cell.name.clone(),
+            unit: cell.unit,
+            status: cell.status,
+            measured: cell.value,
+            reproduced: figures.in_unit(cell.unit),
+        });
+    }
+    Ok(cells)
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub mod controller;
 pub mod demerit;
 pub mod disk;
 pub mod experiment;
+pub mod link;
 pub mod load;
 pub mod member;
 mod random;

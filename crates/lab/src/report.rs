@@ -54,8 +54,54 @@ pub fn html(report: &Report<'_>) -> String {
 }
 
 /// A plot with the constants that its figures depend on.
-fn figure(page: &mut String, svg: &str, caption: &str) {
-    let _ = writeln!(page, "<figure>{svg}<figcaption>{}</figcaption></figure>", escape(caption));
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Figure {
+    /// What it shows, for a file's name: `r4-cells`.
+    pub name: String,
+    svg: String,
+    caption: String,
+}
+
+impl Figure {
+    fn new(name: impl Into<String>, svg: String, caption: &str) -> Figure {
+        Figure { name: name.into(), svg, caption: caption.into() }
+    }
+
+    /// The plot as a file of its own, with its caption.
+    pub fn file(&self) -> String {
+        svg::file(&self.svg, &self.caption)
+    }
+}
+
+/// All plots of a report.
+pub fn figures(report: &Report<'_>) -> Vec<Figure> {
+    let mut figures = depth_figures(report.outcomes);
+    for outcome in report.outcomes {
+        let prefix = slug(&outcome.name);
+        figures.extend(outcome_figures(outcome).into_iter().map(|figure| {
+            let name = format!("{prefix}-{}", figure.name);
+            Figure { name, ..figure }
+        }));
+    }
+    figures.extend(report.tables.iter().filter_map(table_figure));
+    figures
+}
+
+/// Small letters, digits and dashes.
+fn slug(text: &str) -> String {
+    let words = text.split(|letter: char| !letter.is_ascii_alphanumeric());
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).map(str::to_lowercase).collect();
+    words.join("-")
+}
+
+/// Plots beside each other.
+fn put(page: &mut String, figures: &[Figure]) {
+    page.push_str("<div class=\"plots\">\n");
+    for Figure { svg, caption, .. } in figures {
+        let caption = escape(caption);
+        let _ = writeln!(page, "<figure>{svg}<figcaption>{caption}</figcaption></figure>");
+    }
+    page.push_str("</div>\n");
 }
 
 fn listed(constants: &[Constant]) -> String {
@@ -81,21 +127,30 @@ fn families(outcomes: &[Outcome]) -> Vec<Vec<&Outcome>> {
     families.into_iter().map(|(_, family)| family).collect()
 }
 
-/// Rates and latencies of outcomes that differ in their depth.
+/// Outcomes that differ in their depth alone.
+fn depth_families(outcomes: &[Outcome]) -> impl Iterator<Item = Vec<&Outcome>> {
+    let differ = |family: &Vec<&Outcome>| family.iter().any(|one| one.depth != family[0].depth);
+    families(outcomes).into_iter().filter(differ)
+}
+
+/// Rates and latencies of a family against the depth.
+fn of_depths(family: &[&Outcome]) -> Vec<Figure> {
+    let seeds = family.iter().map(|outcome| outcome.runs.len()).min().unwrap_or(0);
+    let stamp = format!("simulated · medians over {seeds} seeds");
+    let caption = listed(&family[0].constants);
+    let plots =
+        ["rate-by-depth", "latency-by-depth"].into_iter().zip(plots::depths(family, &stamp));
+    plots.map(|(name, svg)| Figure::new(name, svg, &caption)).collect()
+}
+
+fn depth_figures(outcomes: &[Outcome]) -> Vec<Figure> {
+    depth_families(outcomes).flat_map(|family| of_depths(&family)).collect()
+}
+
 fn against_depth(page: &mut String, outcomes: &[Outcome]) {
-    for family in families(outcomes) {
-        let first = family[0];
-        if family.iter().all(|outcome| outcome.depth == first.depth) {
-            continue;
-        }
-        let seeds = family.iter().map(|outcome| outcome.runs.len()).min().unwrap_or(0);
-        let stamp = format!("simulated · medians over {seeds} seeds");
-        let _ = writeln!(page, "<h2>{}: against the depth</h2>", escape(&first.name));
-        page.push_str("<div class=\"plots\">\n");
-        for svg in plots::depths(&family, &stamp) {
-            figure(page, &svg, &listed(&first.constants));
-        }
-        page.push_str("</div>\n");
+    for family in depth_families(outcomes) {
+        let _ = writeln!(page, "<h2>{}: against the depth</h2>", escape(&family[0].name));
+        put(page, &of_depths(&family));
     }
 }
 
@@ -106,11 +161,20 @@ fn visible(run: &Run) -> impl Iterator<Item = &Happened> {
 
 fn of_outcome(page: &mut String, outcome: &Outcome) {
     let _ = writeln!(page, "<h2>{}</h2>", escape(&outcome.name));
-    figures(page, outcome);
+    medians(page, outcome);
     let Some(run) = outcome.median_run() else { return };
     if let Some(error) = &run.first_error {
         let _ = writeln!(page, "<p><b>{} errors</b>, first: {}</p>", run.errors, escape(error));
     }
+    put(page, &outcome_figures(outcome));
+    members(page, run);
+    let text = escape(&outcome.experiment);
+    let _ = writeln!(page, "<details><summary>The experiment</summary><pre>{text}</pre></details>");
+}
+
+/// All plots of an outcome.
+fn outcome_figures(outcome: &Outcome) -> Vec<Figure> {
+    let Some(run) = outcome.median_run() else { return Vec::new() };
     let constants = listed(&outcome.constants);
     let stamp = |run: &Run| {
         let count = outcome.constants.len();
@@ -120,25 +184,31 @@ fn of_outcome(page: &mut String, outcome: &Outcome) {
     for (number, event) in visible(run).enumerate() {
         let _ = write!(events, "{}: {:.1} s, {}. ", number + 1, event.at_s, event.text);
     }
-    page.push_str("<div class=\"plots\">\n");
-    figure(page, &plots::histogram(run, &stamp(run)), &constants);
-    figure(page, &plots::percentiles(run, &stamp(run)), &constants);
+    let mut figures = vec![
+        Figure::new("latency", plots::histogram(run, &stamp(run)), &constants),
+        Figure::new("percentiles", plots::percentiles(run, &stamp(run)), &constants),
+    ];
     if run.seconds.len() > 1 {
-        for plot in [plots::rate, plots::throughput, plots::tail] {
-            figure(page, &plot(run, &stamp(run)), &format!("{events}{constants}"));
-        }
+        let caption = format!("{events}{constants}");
+        let rate = plots::rate(run, &stamp(run));
+        figures.push(Figure::new("rate-over-time", rate, &caption));
+        let throughput = plots::throughput(run, &stamp(run));
+        figures.push(Figure::new("throughput-over-time", throughput, &caption));
+        figures.push(Figure::new("latency-over-time", plots::tail(run, &stamp(run)), &caption));
     }
     if !run.stations.is_empty() {
-        figure(page, &plots::stations(&run.stations, &stamp(run)), &constants);
+        let svg = plots::stations(&run.stations, &stamp(run));
+        figures.push(Figure::new("stations", svg, &constants));
     }
     for first in outcome.runs.iter().filter(|run| !run.heads.is_empty()) {
         for line in &first.heads {
-            figure(page, &plots::heads(line, &stamp(first)), &constants);
+            let name = format!("heads-{}", line.name);
+            figures.push(Figure::new(name, plots::heads(line, &stamp(first)), &constants));
         }
     }
-    let cells: Vec<_> = outcome.cells.iter().collect();
     for unit in units(outcome) {
-        let mine = cells.iter().filter(|cell| cell.unit.to_string() == unit).map(|cell| Cell {
+        let cells = outcome.cells.iter().filter(|cell| cell.unit.to_string() == unit);
+        let mine = cells.map(|cell| Cell {
             name: cell.name.clone(),
             measured: Some(cell.measured),
             reproduced: cell.reproduced,
@@ -147,12 +217,9 @@ fn of_outcome(page: &mut String, outcome: &Outcome) {
         let mine: Vec<Cell> = mine.collect();
         let stamp = format!("simulated · medians over {} seeds", outcome.runs.len());
         let svg = plots::cells("Measured and reproduced", &unit, &mine, &stamp);
-        svg.iter().for_each(|svg| figure(page, svg, &constants));
+        figures.extend(svg.map(|svg| Figure::new("cells", svg, &constants)));
     }
-    page.push_str("</div>\n");
-    members(page, run);
-    let text = escape(&outcome.experiment);
-    let _ = writeln!(page, "<details><summary>The experiment</summary><pre>{text}</pre></details>");
+    figures
 }
 
 /// The units of the cells, each once.
@@ -164,7 +231,7 @@ fn units(outcome: &Outcome) -> Vec<String> {
 }
 
 /// Medians and ranges over the seeds.
-fn figures(page: &mut String, outcome: &Outcome) {
+fn medians(page: &mut String, outcome: &Outcome) {
     let seeds = outcome.runs.len();
     let _ = write!(
         page,
@@ -228,18 +295,8 @@ fn members(page: &mut String, run: &Run) {
 
 fn of_table(page: &mut String, table: &Table) {
     let _ = writeln!(page, "<h2>{}: {}</h2>", escape(table.name), escape(table.title));
-    let constants = table.constants.iter().map(|one| Constant {
-        name: one.name.into(),
-        value: one.value.clone(),
-        source: format!("fitted on {}", one.fitted_on),
-    });
-    let constants: Vec<Constant> = constants.collect();
-    let stamp = format!("simulated · fixed seeds · {} constants, listed below", constants.len());
-    let title = format!("{}: measured and reproduced", table.name);
-    page.push_str("<div class=\"plots\">\n");
-    let svg = plots::cells(&title, table.unit, &table.cells, &stamp);
-    svg.iter().for_each(|svg| figure(page, svg, &listed(&constants)));
-    page.push_str("</div>\n<div class=\"wide\"><table><tr><th>cell</th><th>measured</th>");
+    put(page, table_figure(table).as_slice());
+    page.push_str("<div class=\"wide\"><table><tr><th>cell</th><th>measured</th>");
     page.push_str("<th>reproduced</th><th>error</th><th class=\"text\">bound by</th></tr>");
     for cell in &table.cells {
         let measured = cell.measured.map_or("–".into(), short);
@@ -255,6 +312,20 @@ fn of_table(page: &mut String, table: &Table) {
     }
     let (unit, limits) = (escape(table.unit), escape(table.limits));
     let _ = writeln!(page, "</table></div>\n<p class=\"note\">Unit: {unit}. {limits}</p>");
+}
+
+/// Measured and reproduced figures of a table, if it has measured ones.
+fn table_figure(table: &Table) -> Option<Figure> {
+    let constants = table.constants.iter().map(|one| Constant {
+        name: one.name.into(),
+        value: one.value.clone(),
+        source: format!("fitted on {}", one.fitted_on),
+    });
+    let constants: Vec<Constant> = constants.collect();
+    let stamp = format!("simulated · fixed seeds · {} constants, listed below", constants.len());
+    let title = format!("{}: measured and reproduced", table.name);
+    let svg = plots::cells(&title, table.unit, &table.cells, &stamp)?;
+    Some(Figure::new(format!("{}-cells", slug(table.name)), svg, &listed(&constants)))
 }
 
 #[cfg(test)]

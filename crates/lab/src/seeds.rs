@@ -30,7 +30,7 @@ pub fn table(name: &str) -> Result<Table, Stall> {
         "R1" => r1::table(),
         "R2" => r2::table(),
         "R3" => r3::table(),
-        "R4" => Ok(r4::table()),
+        "R4" => r4::table(),
         "R5" => r5::table(),
         other => panic!("no system {other}"),
     }

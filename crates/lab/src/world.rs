@@ -124,6 +124,20 @@ impl World {
         self.0.executor.spawn(core, Box::pin(task));
     }
 
+    /// As [`World::run`], and then ends the world: its tasks are dropped. They hold arrays and
+    /// disks, whose tasks hold the world; without this it is never freed.
+    ///
+    /// # Errors
+    /// As [`World::run`].
+    pub fn run_once<T: 'static>(
+        &self,
+        main: impl Future<Output = T> + 'static,
+    ) -> Result<T, Stall> {
+        let outcome = self.run(main);
+        self.0.executor.clear();
+        outcome
+    }
+
     /// Runs the world until `main`, a task of the first core, has ended.
     ///
     /// # Errors

@@ -49,7 +49,9 @@ pub(crate) use job::{Finding, Job, JobKind, LastRebuild, Scrub, ScrubRecord, per
 pub(crate) use jobs::{ArrayJob, Jobs};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
-pub(crate) use lab::{DiskParameter, Disks, Experimented, ModelledDisk, SeedTable, Seeds};
+pub(crate) use lab::{
+    Calibrated, DiskParameter, Disks, Experimented, ModelledDisk, SeedTable, Seeds,
+};
 pub(crate) use member_disks::{
     AttributeRecord, DayValue, DiskRecord, MemberDisks, SelfTestRecord, SmartDay,
 };

@@ -263,7 +263,7 @@ impl Hdd {
         };
         match (queued, dirty) {
             (Some((index, cost)), dirty) if dirty.is_none_or(|(_, other)| cost <= other) => {
-                self.serve(now, index);
+                self.serve(now, index, stream.and(self.read_until));
             }
             (_, Some((sector, _))) => self.destage(now, sector),
             _ => {}
@@ -279,8 +279,8 @@ impl Hdd {
         cache.used() >= cache.spec.high_water || self.flush.is_some() || !self.throttled.is_empty()
     }
 
-    /// The heads serve this request of the queue.
-    fn serve(&mut self, now: Nanos, index: usize) {
+    /// The heads serve this request of the queue; it continues a stream that ended at `stream`.
+    fn serve(&mut self, now: Nanos, index: usize, stream: Option<u64>) {
         let Waiting { request, place, ready, .. } = self.queue.take(index);
         let start = now.max(ready);
         let (sector, end, sectors) = (request.sector, request.end(), u64::from(request.sectors));
@@ -308,7 +308,13 @@ impl Hdd {
             }
         };
         self.replies.add(sent.max(until + self.bus_sector), request.tag);
-        self.busy = Some((until, Job::Read { sector, end }));
+        // A gap that passed under the heads is in the cache too.
+        let passed = |from: &u64| {
+            let gap = sector.saturating_sub(*from);
+            until >= now + self.arm.geometry.pass(*from, gap + sectors)
+        };
+        let from = stream.filter(passed).unwrap_or(sector).min(sector);
+        self.busy = Some((until, Job::Read { sector: from, end }));
         self.read_until = Some(end);
         self.arm.put(end - 1);
     }
@@ -349,13 +355,27 @@ impl Hdd {
     fn finish(&mut self, now: Nanos, job: Job) {
         self.busy = None;
         match job {
-            Job::Read { sector, end } => self.read_cache.add(sector, end),
+            Job::Read { sector, end } => {
+                self.read_cache.add(sector, end);
+                self.answer_hits(now);
+            }
             Job::Write => {}
             Job::Destage { sectors, .. } => self.destaged(now, sectors),
         }
         self.dispatch(now);
         if let (Job::Read { end, .. }, None) = (job, self.busy) {
             self.read_cache.read_on(&self.arm.geometry, end, now);
+        }
+    }
+
+    /// Reads that wait for sectors that are in the cache by now need no mechanics.
+    fn answer_hits(&mut self, now: Nanos) {
+        let cache = &mut self.read_cache;
+        let hits = self.queue.extract(|request| {
+            request.kind == Kind::Read && cache.hit(request.sector, request.end())
+        });
+        for request in hits {
+            self.reply_from_bus(now, self.overhead.read_hit, &request);
         }
     }
 

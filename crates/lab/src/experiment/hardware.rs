@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::Fault;
 use super::outcome::{Constant, HeadLine, HeadSpan, Share, Station};
-use super::schema::{ControllerCache, DestageOrder, Experiment, Size};
+use super::schema::{ControllerCache, DestageOrder, Experiment, LinkChoice, Size};
 use crate::controller::{CacheSpec, Cached, Destage};
 use crate::disk::catalogue::{Catalogue, Entry};
 use crate::disk::flash::Flash;
@@ -199,11 +199,32 @@ pub(super) fn constants(experiment: &Experiment, names: &[String]) -> Vec<Consta
         let value = format!("{}, {order} order, depth {}", cache.size, cache.depth);
         add("controller's cache", value, "experiment");
     }
+    if let Some(link) = &experiment.hardware.link {
+        let LinkChoice { protocol, links, megabits, mtu, delay_us, volatile, .. } = link;
+        let protocol = format!("{protocol:?}").to_lowercase();
+        let answers = if *volatile { ", writes volatile" } else { "" };
+        let value = format!(
+            "{protocol}, {links} × {megabits} Mb/s, MTU {mtu}, {delay_us} µs a frame{answers}"
+        );
+        add("network", value, "experiment");
+    }
+    for constant in &experiment.constants {
+        let value = experiment.number(&constant.path).map_or("as modelled".into(), short);
+        let (low, high) = (constant.low, constant.high);
+        let source = format!("calibrated between {low} and {high}");
+        add(&constant.name, format!("{value} {}", constant.unit), &source);
+    }
     match experiment.hardware.cpu {
         Some(cpu) => add("CPU", cpu.to_string(), "experiment"),
         None => add("CPU", "free".into(), "default"),
     }
     found
+}
+
+/// A number with at most four digits after the point.
+fn short(number: f64) -> String {
+    let text = format!("{number:.4}");
+    text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
 impl Heads {

@@ -134,6 +134,13 @@ pub struct Cell {
     pub reproduced: f64,
 }
 
+impl Cell {
+    /// Deviation from the measurement: 0.05 is 5 % too much.
+    pub fn error(&self) -> f64 {
+        self.reproduced / self.measured - 1.0
+    }
+}
+
 /// A run: one seed.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub struct Run {

@@ -17,10 +17,11 @@ use super::schema::{Action, ArrayChoice, Cache, Experiment, Incident};
 use super::tasks::Crowd;
 use super::workers::Target;
 use super::{Fault, replay, workers};
+use crate::link;
 use crate::member::Counts;
 use crate::rig;
 use crate::trace::Trace;
-use crate::world::{Core, VirtualClock, World};
+use crate::world::{Core, CpuCosts, VirtualClock, World};
 
 /// Level and layout of the array.
 pub(super) fn layout(choice: &ArrayChoice, disks: usize) -> Result<Layout, Fault> {
@@ -69,13 +70,17 @@ struct Stage {
     disks: RefCell<Vec<Disk>>,
     watch: Rc<Cell<Watch>>,
     recorder: Rc<Recorder>,
+    /// Where clients run: apart from the array if a network is between.
+    client: Core,
+    links: RefCell<Vec<link::Busy>>,
 }
 
-/// What members and the core had done at a moment.
+/// What members, the core and the links had done at a moment.
 #[derive(Clone, Default)]
 struct Mark {
     counts: Vec<Counts>,
     busy_ns: u64,
+    links_ns: Vec<[u64; 2]>,
 }
 
 /// Runs the experiment with one seed; `draws` keeps the movements of the heads.
@@ -88,8 +93,16 @@ pub(super) fn run(
     if let Some(cpu) = experiment.hardware.cpu {
         world.set_costs(Core::FIRST, cpu.into());
     }
+    let client = match &experiment.hardware.link {
+        Some(link) => {
+            world.core(CpuCosts { frame_ns: link.client_frame_ns, ..CpuCosts::default() })
+        }
+        None => Core::FIRST,
+    };
     let stage = Rc::new(Stage {
         world: world.clone(),
+        client,
+        links: RefCell::default(),
         experiment: Rc::clone(experiment),
         names: hardware::names(&experiment.hardware.disks)?,
         seed,
@@ -98,7 +111,7 @@ pub(super) fn run(
         recorder: Rc::default(),
     });
     let trace = trace.cloned();
-    let outcome = world.run(async move {
+    let outcome = world.run_once(async move {
         let array = stage.start().await?;
         stage.play(trace.as_deref(), &array, draws).await
     });
@@ -151,6 +164,19 @@ impl Stage {
         Ok(member)
     }
 
+    /// The array as its clients see it.
+    async fn reach(&self, array: &Array) -> Result<Rc<dyn io::Disk>, Fault> {
+        let disk: Rc<dyn io::Disk> = Rc::new(array.clone());
+        let Some(choice) = &self.experiment.hardware.link else { return Ok(disk) };
+        let cores = (Core::FIRST, self.client);
+        let reached = link::reach(&self.world, cores, disk, choice.into()).await;
+        let reached = reached.map_err(|cause| {
+            Fault::new("hardware.link", cause, "choose another `mtu`, or report it")
+        })?;
+        self.links.replace(reached.links);
+        Ok(reached.disk)
+    }
+
     /// Runs the load and gathers what was seen.
     async fn play(
         self: &Rc<Stage>,
@@ -161,7 +187,7 @@ impl Stage {
         let (clock, experiment) = (self.world.clock(), &self.experiment);
         let target = Target {
             world: self.world.clone(),
-            disk: Rc::new(array.clone()),
+            disk: self.reach(array).await?,
             recorder: Rc::clone(&self.recorder),
         };
         let from = clock.now() + experiment.warm_up();
@@ -173,7 +199,7 @@ impl Stage {
             self.expect(array, incident, from);
         }
         let marks = [from, until].map(|at| self.mark_at(at));
-        let crowd = Crowd::new(&self.world);
+        let crowd = Crowd::new(&self.world, self.client);
         match (trace, &experiment.load.trace) {
             (Some(trace), Some(choice)) => {
                 replay::check(trace, choice, target.disk.limits().bytes)?;
@@ -231,7 +257,8 @@ impl Stage {
 
     fn mark(&self) -> Mark {
         let counts = self.disks.borrow().iter().map(|disk| disk.member.counts()).collect();
-        Mark { counts, busy_ns: self.world.busy_ns(Core::FIRST) }
+        let links_ns = self.links.borrow().iter().map(|[to, from]| [to(), from()]).collect();
+        Mark { counts, busy_ns: self.world.busy_ns(Core::FIRST), links_ns }
     }
 
     fn gather(&self, array: &Array, (from, end): (Time, Time), marks: (&Mark, &Mark)) -> Run {
@@ -258,17 +285,32 @@ impl Stage {
             heads: disks.iter().filter_map(Disk::head_line).collect(),
         };
         if self.experiment.hardware.cpu.is_some() {
-            run.stations.push(cpu(busy.min(1.0)));
+            run.stations.push(working("cpu".into(), busy));
         }
+        run.stations.extend(links(marks, span));
         run.stations.extend(disks.iter().filter_map(|disk| disk.station(span)));
         run.figures = figures(&run);
         run
     }
 }
 
-fn cpu(busy: f64) -> Station {
+fn working(name: String, busy: f64) -> Station {
+    let busy = busy.clamp(0.0, 1.0);
     let share = |what: &str, share| Share { what: what.into(), share };
-    Station { name: "cpu".into(), shares: vec![share("work", busy), share("idle", 1.0 - busy)] }
+    Station { name, shares: vec![share("work", busy), share("idle", 1.0 - busy)] }
+}
+
+/// Both directions of each link.
+fn links((before, after): (&Mark, &Mark), span: u64) -> Vec<Station> {
+    let mut stations = Vec::new();
+    for (number, after) in after.links_ns.iter().enumerate() {
+        let before = before.links_ns.get(number).copied().unwrap_or_default();
+        for (direction, way) in ["to", "from"].into_iter().enumerate() {
+            let busy = after[direction].saturating_sub(before[direction]) as f64 / span as f64;
+            stations.push(working(format!("link{number} {way}"), busy));
+        }
+    }
+    stations
 }
 
 fn members((before, after): (&Mark, &Mark)) -> Vec<Member> {

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::change::Changes;
+use crate::link;
 use crate::world::CpuCosts;
 
 /// An experiment, as its file has it. Make it with [`super::load`].
@@ -40,6 +42,9 @@ pub struct Experiment {
     /// Figures to compare with.
     #[serde(default, rename = "cell")]
     pub cells: Vec<CellChoice>,
+    /// Numbers that known cells calibrate: see [`super::calibrate`].
+    #[serde(default, rename = "constant")]
+    pub constants: Vec<ConstantChoice>,
 }
 
 fn five() -> u32 {
@@ -70,6 +75,69 @@ pub struct Hardware {
     pub cache: Option<ControllerCache>,
     /// Costs of the engine's core; by default its work is free.
     pub cpu: Option<Cpu>,
+    /// The network between clients and array; by default clients are on the array's core.
+    pub link: Option<LinkChoice>,
+}
+
+/// A network: equal links side by side, and the protocol on them.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct LinkChoice {
+    /// The protocol.
+    pub protocol: Protocol,
+    /// Links.
+    #[serde(default = "one_slot")]
+    pub links: usize,
+    /// Rate of each, in megabits per second.
+    #[serde(default = "gigabit")]
+    pub megabits: u64,
+    /// Most bytes of a frame after its Ethernet header.
+    #[serde(default = "usual_mtu")]
+    pub mtu: u32,
+    /// Microseconds from the end of a frame to its arrival: ports and switches.
+    #[serde(default = "five_us")]
+    pub delay_us: f64,
+    /// AoE answers writes before they are durable.
+    #[serde(default)]
+    pub volatile: bool,
+    /// Work of the clients' core for a frame, in nanoseconds. That of the array's core is
+    /// `hardware.cpu.frame_ns`.
+    #[serde(default)]
+    pub client_frame_ns: u64,
+}
+
+fn gigabit() -> u64 {
+    1000
+}
+
+fn usual_mtu() -> u32 {
+    1500
+}
+
+fn five_us() -> f64 {
+    5.0
+}
+
+/// What carries requests over a link.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, Debug)]
+#[serde(rename_all = "lowercase")]
+pub enum Protocol {
+    /// ATA over Ethernet.
+    Aoe,
+    /// NBD over TCP.
+    Nbd,
+}
+
+impl From<&LinkChoice> for link::Spec {
+    fn from(choice: &LinkChoice) -> link::Spec {
+        let protocol = match choice.protocol {
+            Protocol::Aoe => link::Protocol::Aoe { volatile: choice.volatile },
+            Protocol::Nbd => link::Protocol::Nbd,
+        };
+        let LinkChoice { links, megabits, mtu, .. } = *choice;
+        let delay_ns = (choice.delay_us * 1000.0) as u64;
+        link::Spec { protocol, links, megabits, mtu, delay_ns }
+    }
 }
 
 /// A controller's write-back cache with a battery.
@@ -127,6 +195,8 @@ pub struct Cpu {
     pub request_ns: u64,
     /// An operation of a member.
     pub member_op_ns: u64,
+    /// A frame of a link, sent or received.
+    pub frame_ns: u64,
     /// A byte copied, in picoseconds.
     pub copy_ps: u64,
     /// A byte read by a parity kernel, in picoseconds.
@@ -137,11 +207,12 @@ pub struct Cpu {
 
 impl Cpu {
     /// Each cost with its unit.
-    pub(super) fn costs(&self) -> [(u64, &'static str); 6] {
+    pub(super) fn costs(&self) -> [(u64, &'static str); 7] {
         [
             (self.syscall_ns, "ns a system call"),
             (self.request_ns, "ns a request"),
             (self.member_op_ns, "ns a member's operation"),
+            (self.frame_ns, "ns a frame"),
             (self.copy_ps, "ps a byte copied"),
             (self.parity_ps, "ps a byte of parity"),
             (self.checksum_ps, "ps a byte of checksum"),
@@ -164,7 +235,7 @@ impl From<Cpu> for CpuCosts {
             syscall_ns: cpu.syscall_ns,
             request_ns: cpu.request_ns,
             member_op_ns: cpu.member_op_ns,
-            frame_ns: 0,
+            frame_ns: cpu.frame_ns,
             copy_ps: cpu.copy_ps,
             parity_ps: cpu.parity_ps,
             checksum_ps: cpu.checksum_ps,
@@ -352,6 +423,32 @@ pub struct CellChoice {
     pub unit: Unit,
     /// A known cell may calibrate a constant; a held one judges.
     pub status: CellStatus,
+    /// Values by their paths, where the figure is one of a changed experiment.
+    #[serde(default, skip_serializing_if = "Changes::is_empty")]
+    pub change: Changes,
+}
+
+/// A number that no data sheet gives.
+#[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
+#[serde(deny_unknown_fields)]
+pub struct ConstantChoice {
+    /// Its meaning.
+    pub name: String,
+    /// Its path in the experiment: `hardware.cache.acknowledge_us`.
+    pub path: String,
+    /// The least value to try.
+    pub low: f64,
+    /// The largest one.
+    pub high: f64,
+    /// Its unit.
+    pub unit: String,
+}
+
+impl ConstantChoice {
+    /// The value at a share of its range.
+    pub(super) fn at(&self, share: f64) -> f64 {
+        self.low + share * (self.high - self.low)
+    }
 }
 
 /// The unit of a cell.

@@ -264,3 +264,40 @@ fn the_experiment_of_r2_reaches_what_was_measured() {
     let error = cell.reproduced / cell.measured - 1.0;
     assert!(error.abs() < 0.05, "{error}");
 }
+
+#[test]
+fn clients_reach_the_array_over_links() {
+    let stream = SMALL
+        .replace(
+            "pattern = \"random\"\ncount = 4\nwrite_percent = 50\nsize = \"16KiB\"",
+            "pattern = \"sequential\"\ndepth = 8\nsize = \"128KiB\"",
+        )
+        .replace(
+            "warm_up_s = 0.5\nwindow_s = 2\nseeds = 2",
+            "warm_up_s = 0.05\nwindow_s = 0.3\nseeds = 1",
+        )
+        .replace("4xhd501lj", "4xpm9a3-1t9")
+        .replace("cpu = { request_ns = 4000, member_op_ns = 1500 }", "LINK");
+    let rate = |link: &str| {
+        let outcome = ran(&stream.replace("LINK", link));
+        (outcome.median.bytes_per_s / 1024.0, outcome.runs[0].clone())
+    };
+    // Fast disks without a network; then a wire, or two, or the core's work for frames.
+    let (free, _) = rate("");
+    assert!(free > 300_000.0, "{free}");
+    let wires = |text: &str, kib: f64| {
+        let (rate, run) = rate(text);
+        assert!((rate / kib - 1.0).abs() < 0.01, "{text}: {rate}");
+        assert_eq!(run.errors, 0);
+        run
+    };
+    let run = wires("link = { protocol = \"aoe\", mtu = 9000 }", 121_183.0);
+    let station = |name: &str| run.stations.iter().find(|it| it.name == name).unwrap().busy();
+    assert!(station("link0 from") > 0.99 && station("link0 to") < 0.1);
+    wires("link = { protocol = \"aoe\", links = 2, mtu = 9000 }", 242_365.0);
+    wires("link = { protocol = \"nbd\", mtu = 9000 }", 125e6 / 1024.0 * 8948.0 / 9038.0);
+    let (busy, _) = rate("link = { protocol = \"aoe\" }\ncpu = { frame_ns = 20000 }");
+    assert!((24_000.0..=26_000.0).contains(&busy), "{busy}");
+    let wrong = stream.replace("LINK", "link = { protocol = \"nbd\", volatile = true }");
+    assert!(load(&wrong).unwrap_err().to_string().contains("hardware.link.volatile"));
+}

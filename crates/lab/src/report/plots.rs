@@ -274,7 +274,9 @@ pub(super) fn cells(title: &str, unit: &str, cells: &[Cell], stamp: &str) -> Opt
     let (from, to) = x.ends();
     let mut plot = Plot::new(title, x, y).tall(300.0);
     plot.name("band", "±10 %");
-    plot.polygon("band", &[(from, from * 0.9), (to, to * 0.9), (to, to * 1.1), (from, from * 1.1)]);
+    // Cut at the frame.
+    let (below, above) = ([(from, from), (from / 0.9, from), (to, to * 0.9)], (to / 1.1, to));
+    plot.polygon("band", &[&below[..], &[(to, to), above, (from, from * 1.1)]].concat());
     plot.line("grey", &[(from, from), (to, to)]);
     for (cell, measured) in known {
         let error = cell.reproduced / measured - 1.0;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::experiment;
+use crate::experiment::outcome::HeadLine;
 
 const SMALL: &str = r#"
 name = "a <small> & short one"
@@ -53,7 +54,7 @@ fn balanced(page: &str) {
 #[test]
 fn a_page_stands_alone_and_every_plot_names_its_origin() {
     let outcomes = [outcome(1), outcome(4)];
-    let table = crate::seeds::r4::table();
+    let table = crate::seeds::r4::boxes_table();
     let tables = [table];
     let report = Report {
         title: "Two depths",
@@ -104,4 +105,49 @@ fn a_latency_is_drawn_where_it_is() {
     run.read = side;
     let svg = plots::histogram(&run, "");
     assert!(svg.contains("reads: 100.0 % in 4.64 ms to 5.62 ms"), "{svg}");
+}
+
+#[test]
+fn a_plot_is_also_a_file_of_its_own() {
+    let outcomes = [outcome(1), outcome(4)];
+    let tables = [crate::seeds::r4::boxes_table()];
+    let report = Report { outcomes: &outcomes, tables: &tables, ..Report::default() };
+    let figures = figures(&report);
+    assert_eq!(figures.len(), html(&report).matches("<svg").count());
+    for name in ["latency-by-depth", "a-small-short-one-heads-disk0", "r4-cells"] {
+        let figure = figures.iter().find(|figure| figure.name == name);
+        let file = figure.unwrap_or_else(|| panic!("{name} is drawn")).file();
+        balanced(&file);
+        assert!(file.starts_with("<svg xmlns=") && file.ends_with("</svg>\n"), "{name}");
+        assert!(file.contains("simulated") && file.contains("Constants: "), "{name}");
+    }
+}
+
+/// A seek goes from the cylinder where the heads were to the one where they end; all else stays.
+#[test]
+fn heads_are_drawn_where_they_are() {
+    let span = |from_ns, until_ns, what: &str, cylinder| crate::experiment::outcome::HeadSpan {
+        from_ns,
+        until_ns,
+        what: what.into(),
+        cylinder,
+    };
+    let spans = vec![
+        span(0, 1_000_000, "command", 100),
+        span(1_000_000, 3_000_000, "seek", 300),
+        span(3_000_000, 4_000_000, "transfer", 300),
+    ];
+    let line = HeadLine { name: "disk0".into(), cylinders: 1000, spans };
+    let svg = plots::heads(&line, "");
+    let lines: Vec<Vec<&str>> = svg
+        .split("<polyline")
+        .skip(1)
+        .map(|line| line.split("points=\"").nth(1).unwrap().split('"').next().unwrap())
+        .map(|points| points.split([' ', ',']).collect())
+        .collect();
+    let ends: Vec<[&str; 2]> = lines.iter().map(|points| [points[1], points[3]]).collect();
+    let [command, seek, transfer] = ends[..] else { panic!("{ends:?}") };
+    assert!(command[0] == command[1] && transfer[0] == transfer[1]);
+    assert_eq!([command[1], transfer[0]], seek);
+    assert_ne!(seek[0], seek[1]);
 }

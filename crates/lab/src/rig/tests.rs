@@ -51,3 +51,20 @@ fn a_run_depends_on_its_seed_alone() {
     let run = || seen(layout, 4, true).latencies;
     assert_eq!(run(), run());
 }
+
+#[test]
+fn a_world_that_ran_once_is_freed() {
+    let world = World::new();
+    let member = || Member::new(&world, Constant::boxed(100_000));
+    let members: [Rc<Member>; 2] = [member(), member()];
+    let disks: Vec<_> = members.iter().map(|it| Rc::clone(it) as Rc<dyn Disk>).collect();
+    let inner = world.clone();
+    let ran = world.run_once(async move {
+        let host = Host::new(inner.dyn_clock());
+        let new = NewArray::new("tank", Layout::Raid1, 0);
+        drop(start(&inner, Core::FIRST, &disks, &new, &host).await.unwrap());
+    });
+    ran.unwrap();
+    drop(world);
+    assert!(members.iter().all(|member| Rc::strong_count(member) == 1));
+}

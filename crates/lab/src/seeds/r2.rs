@@ -61,7 +61,7 @@ pub fn run(disks: usize, threads: usize, seed: u64) -> Result<Seen, Stall> {
         Worker { pattern: Pattern::Random { bytes: FILES }, writes: true, bytes: BLOCK, depth: 1 };
     let load = Load { workers: vec![worker; threads], warm_up: WARM_UP, window: WINDOW, seed };
     let inner = world.clone();
-    world.run(async move {
+    world.run_once(async move {
         let host = Host::new(inner.dyn_clock());
         let layout = Layout::Raid10 { near: 2, far: 1, offset: false };
         // The battery keeps what is in flight: the box has no bitmap.

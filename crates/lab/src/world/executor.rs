@@ -136,6 +136,20 @@ impl Executor {
         tasks[index] = Some(Entry { core: core.0, task: Some((task, waker)), handle });
     }
 
+    /// Drops all tasks, also those that start meanwhile.
+    pub(super) fn clear(&self) {
+        self.vacant.borrow_mut().clear();
+        loop {
+            let tasks = self.tasks.take();
+            if tasks.is_empty() {
+                break;
+            }
+            drop(tasks);
+        }
+        lock(&self.woken).clear();
+        self.cores.borrow_mut().iter_mut().for_each(|core| core.ready.clear());
+    }
+
     /// When the first core becomes free that has a ready task.
     pub(super) fn next_free(&self) -> Option<Time> {
         let cores = self.cores.borrow();

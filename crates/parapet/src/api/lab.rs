@@ -194,6 +194,13 @@ pub(crate) struct LabCell {
     pub(crate) error: f64,
 }
 
+impl LabCell {
+    fn of(cell: &::lab::experiment::outcome::Cell) -> LabCell {
+        let (name, error) = (cell.name.clone(), cell.error());
+        LabCell { name, measured: cell.measured, reproduced: cell.reproduced, error }
+    }
+}
+
 impl Experimented {
     /// The answer for an outcome.
     pub(crate) fn of(outcome: &::lab::experiment::Outcome) -> Experimented {
@@ -202,17 +209,11 @@ impl Experimented {
             unit: unit.into(),
             value,
         };
-        let cell = |cell: &::lab::experiment::outcome::Cell| LabCell {
-            name: cell.name.clone(),
-            measured: cell.measured,
-            reproduced: cell.reproduced,
-            error: cell.reproduced / cell.measured - 1.0,
-        };
         Experimented {
             name: outcome.name.clone(),
             runs: outcome.runs.len(),
             figures: outcome.median.named().into_iter().map(figure).collect(),
-            cells: outcome.cells.iter().map(cell).collect(),
+            cells: outcome.cells.iter().map(LabCell::of).collect(),
             errors: outcome.runs.iter().map(|run| run.errors).sum(),
         }
     }
@@ -236,5 +237,121 @@ impl Report for Experimented {
         if self.errors > 0 {
             page.styled(Style::Warning, format!("{} requests failed", self.errors));
         }
+    }
+}
+
+/// Constants of an experiment, fitted on its known cells. All reproduced figures are simulated.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct Calibrated {
+    /// The experiment's title.
+    pub(crate) name: String,
+    /// The constants.
+    pub(crate) constants: Vec<LabConstant>,
+    /// Known cells and held ones, by the experiment with these constants.
+    pub(crate) cells: Vec<CalibratedCell>,
+    /// Known cells for each constant: near 1, the fit says nothing of the model.
+    pub(crate) cells_per_constant: f64,
+    /// Largest deviation of known cells: 0.05 is 5 %.
+    pub(crate) worst_known: f64,
+    /// Largest deviation of held cells; null without any.
+    pub(crate) worst_held: Option<f64>,
+    /// How often the experiment was run, each time with all its seeds.
+    pub(crate) evaluations: usize,
+}
+
+/// A fitted constant.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct LabConstant {
+    /// Its meaning.
+    pub(crate) name: String,
+    /// Its path in the experiment.
+    pub(crate) path: String,
+    /// Its unit.
+    pub(crate) unit: String,
+    /// What the file had; null if nothing.
+    pub(crate) before: Option<f64>,
+    /// The fitted value.
+    pub(crate) value: f64,
+    /// It ended at a bound of its range: the range, or the model, is wrong.
+    pub(crate) at_bound: bool,
+}
+
+/// A cell of a calibration.
+#[derive(Serialize, JsonSchema)]
+pub(crate) struct CalibratedCell {
+    /// `known`: it was fitted on; `held`: it judges.
+    pub(crate) status: String,
+    /// The unit of both figures.
+    pub(crate) unit: String,
+    /// The figures.
+    #[serde(flatten)]
+    pub(crate) cell: LabCell,
+}
+
+impl Calibrated {
+    /// The answer for a calibration.
+    pub(crate) fn of(name: &str, found: &::lab::experiment::calibrate::Calibration) -> Calibrated {
+        use ::lab::experiment::schema::CellStatus;
+        let held = found.cells.iter().any(|cell| cell.status == CellStatus::Held);
+        let constant = |one: &::lab::experiment::calibrate::Fitted| LabConstant {
+            name: one.name.clone(),
+            path: one.path.clone(),
+            unit: one.unit.clone(),
+            before: one.before,
+            value: one.value,
+            at_bound: one.at_bound,
+        };
+        let cell = |cell: &::lab::experiment::outcome::Cell| CalibratedCell {
+            status: format!("{:?}", cell.status).to_lowercase(),
+            unit: cell.unit.to_string(),
+            cell: LabCell::of(cell),
+        };
+        Calibrated {
+            name: name.into(),
+            constants: found.constants.iter().map(constant).collect(),
+            cells: found.cells.iter().map(cell).collect(),
+            cells_per_constant: found.known_cells as f64 / found.constants.len() as f64,
+            worst_known: found.worst(CellStatus::Known),
+            worst_held: held.then(|| found.worst(CellStatus::Held)),
+            evaluations: found.evaluations,
+        }
+    }
+}
+
+impl Report for Calibrated {
+    const SCHEMA: &'static str = "parapet/lab/calibrate/1";
+
+    fn text(&self, page: &mut Page) {
+        page.line(&self.name);
+        page.line(format!("simulated, {} runs of all seeds", self.evaluations));
+        for LabConstant { name, path, unit, before, value, at_bound } in &self.constants {
+            let before = before.map_or("not set".into(), |before| format!("{before}"));
+            page.line(format!("  {name}: {value:.4} {unit} (before: {before}; {path})"));
+            if *at_bound {
+                page.styled(
+                    Style::Warning,
+                    "    at a bound of its range: extend it, or \
+                                             change the model",
+                );
+            }
+        }
+        let heading = ["CELL", "STATUS", "MEASURED", "HERE", "ERROR"].map(String::from).to_vec();
+        let mut rows = vec![(Style::Plain, heading)];
+        rows.extend(self.cells.iter().map(|CalibratedCell { status, unit, cell }| {
+            let error = format!("{:+.1} %", cell.error * 100.0);
+            let here = format!("{:.1} {unit}", cell.reproduced);
+            let measured = format!("{}", cell.measured);
+            (Style::Plain, vec![cell.name.clone(), status.clone(), measured, here, error])
+        }));
+        page.table(&rows);
+        let percent = |worst: f64| format!("{:.1} %", worst * 100.0);
+        let held = self.worst_held.map_or("no held cells judge".into(), |worst| {
+            format!("held cells within {}", percent(worst))
+        });
+        page.line(format!(
+            "known cells within {}, {held}; {:.1} known cells per constant",
+            percent(self.worst_known),
+            self.cells_per_constant
+        ));
     }
 }

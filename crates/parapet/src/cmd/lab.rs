@@ -2,7 +2,6 @@
 
 use ::lab::disk::catalogue::{Catalogue, Entry};
 use ::lab::seeds::{self, Table};
-use std::path::PathBuf;
 
 use clap::Subcommand;
 
@@ -28,6 +27,7 @@ enum LabVerb {
     Disks(DisksArgs),
     Run(experiment::Run),
     Replay(experiment::ReplayArgs),
+    Calibrate(experiment::CalibrateArgs),
     Compare(experiment::Compare),
     Report(experiment::ReportArgs),
     /// Reproduce published measurements of five systems
@@ -46,9 +46,8 @@ struct SeedsArgs {
     /// System [default: all]
     #[arg(value_name = "SYSTEM", ignore_case = true, value_parser = seeds::NAMES)]
     systems: Vec<String>,
-    /// Draw the tables as one HTML page
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
+    #[command(flatten)]
+    drawings: experiment::Drawings,
 }
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
@@ -56,13 +55,12 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         LabVerb::Disks(args) => terminal.report(&disks(args.disk.as_deref())?),
         LabVerb::Run(args) => return experiment::run(args, terminal),
         LabVerb::Replay(args) => return experiment::replay(args, terminal),
+        LabVerb::Calibrate(args) => return experiment::calibrated(args, terminal),
         LabVerb::Compare(args) => return experiment::compared(args, terminal),
         LabVerb::Report(args) => return experiment::reported(args, terminal),
         LabVerb::Seeds(args) => {
             let tables = reproduced(&args.systems, terminal)?;
-            if let Some(file) = &args.html {
-                experiment::write_page(file, &[], &tables)?;
-            }
+            args.drawings.write(&[], &tables, terminal)?;
             terminal.report(&Seeds { tables: tables.into_iter().map(SeedTable::from).collect() });
         }
     }

@@ -4,10 +4,10 @@ use schemars::schema_for;
 use serde_json::{Value, json};
 
 use crate::api::{
-    Array, Assembled, Changed, Comparison, Configuration, Demonstration, Discovery, DiskList,
-    Disks, ErrorView, Examined, Experimented, Health, History, Iostat, Jobs, KeptList, List,
-    MemberDisks, Notified, NotifyTest, Order, PageView, Plan, Recovered, Report, Seeds, Serving,
-    SmartView, Text, Waited, When,
+    Array, Assembled, Calibrated, Changed, Comparison, Configuration, Demonstration, Discovery,
+    DiskList, Disks, ErrorView, Examined, Experimented, Health, History, Iostat, Jobs, KeptList,
+    List, MemberDisks, Notified, NotifyTest, Order, PageView, Plan, Recovered, Report, Seeds,
+    Serving, SmartView, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -54,6 +54,7 @@ fn all() -> serde_json::Map<String, Value> {
     put(Disks::SCHEMA, schema_for!(Disks));
     put(Examined::SCHEMA, schema_for!(Examined));
     put(Experimented::SCHEMA, schema_for!(Experimented));
+    put(Calibrated::SCHEMA, schema_for!(Calibrated));
     put(Health::SCHEMA, schema_for!(Health));
     put(History::SCHEMA, schema_for!(History));
     put(Iostat::SCHEMA, schema_for!(Iostat));

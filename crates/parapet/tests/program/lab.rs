@@ -107,7 +107,36 @@ fn an_experiment_runs_and_is_drawn_and_compared() {
     assert!(jobs["jobs"][0]["read"]["iops"].as_f64().unwrap() > 100.0);
     let text = world.ok(&["lab", "compare", &outcome, &outcome]);
     assert!(text.contains("1.000"), "{text}");
-    world.ok(&["lab", "report", &outcome, &outcome, "--html", &page]);
+    let plots = file("plots");
+    world.ok(&["lab", "report", &outcome, &outcome, "--html", &page, "--svg", &plots]);
+    assert!(fs::read_dir(&plots).unwrap().count() > 5);
+    world.ok(&["lab", "report", &experiment, "--depths", "1,2", "--svg", &plots]);
+    let plot = fs::read_to_string(world.path("plots/latency-by-depth.svg")).unwrap();
+    assert!(plot.contains("simulated"), "{plot}");
+    world.refused(&["lab", "report", &outcome], 2, "PPT-2001");
+}
+
+#[test]
+fn a_constant_is_calibrated() {
+    let world = World::new();
+    let file = |name: &str| world.path(name).display().to_string();
+    let (experiment, fitted) = (file("four.toml"), file("fitted.toml"));
+    let constant = "[[constant]]\nname = \"work of a request\"\n\
+                    path = \"hardware.cpu.request_ns\"\nlow = 0\nhigh = 1e6\nunit = \"ns\"\n";
+    let calibrate = ["lab", "calibrate", &experiment];
+    let known = EXPERIMENT.replace("\"held\"", "\"known\"");
+    let held = EXPERIMENT.replace("\"known\"", "\"held\"");
+    fs::write(&experiment, format!("{held}{constant}")).unwrap();
+    world.refused(&calibrate, 2, "PPT-2001");
+    fs::write(&experiment, format!("{known}{constant}")).unwrap();
+    let found = world.json(&[&calibrate[..], &["--write", &fitted]].concat());
+    assert_eq!(found["constants"][0]["path"], "hardware.cpu.request_ns", "{found}");
+    assert_eq!(found["cells"][0]["status"], "known", "{found}");
+    assert!(found["worst_held"].is_null(), "{found}");
+    let text = fs::read_to_string(&fitted).unwrap();
+    assert!(text.contains("request_ns = "), "{text}");
+    let text = world.ok(&calibrate);
+    assert!(text.contains("known cells per constant"), "{text}");
 }
 
 #[test]

@@ -50,6 +50,12 @@ impl Queue {
         self.waiting.remove(index)
     }
 
+    /// Takes out all requests of which `is_wanted` holds, oldest first.
+    pub(super) fn extract(&mut self, mut is_wanted: impl FnMut(&Request) -> bool) -> Vec<Request> {
+        let out = self.waiting.extract_if(.., |waiting| is_wanted(&waiting.request));
+        out.map(|waiting| waiting.request).collect()
+    }
+
     /// The next request and its cost; `ahead` tells when a running read-ahead would reach a read.
     pub(super) fn choose(
         &self,

@@ -3,7 +3,8 @@
 //! A reader waits a fixed turn-around for each request, whatever the array. A disk that serves
 //! several streams reads a fixed amount of each before it seeks to the next. Mirrors give each of
 //! two readers a half of their disks; with more readers the balancer loses track, and every disk
-//! serves every stream. Writes are answered by the cache, and leave it in long runs.
+//! serves every stream. Writes are answered by the cache, at most two at a time, and leave it in
+//! runs that are shorter the more writers share it.
 
 use super::super::rack::{Level, Shape};
 
@@ -13,6 +14,8 @@ const REQUEST: f64 = 65_536.0;
 pub(super) const TURN_AROUND_S: f64 = 0.41e-3;
 /// From a write to its answer, while the cache has room, in seconds.
 pub(super) const ANSWER_S: f64 = 0.2e-3;
+/// Writes that are being answered at a time.
+pub(super) const ANSWERS: usize = 2;
 /// What a disk reads of one stream before it seeks to another, in bytes.
 pub(super) const UNIT: f64 = 1.5 * 1024.0 * 1024.0;
 /// The cache, which all disks and writers share.
@@ -54,8 +57,8 @@ pub(super) fn reads(shape: Shape, readers: usize, depth: usize) -> f64 {
 
 /// MB/s of so many writers at depth 1. A lost disk costs nothing: it gets no writes.
 pub(super) fn writes(shape: Shape, writers: usize) -> f64 {
-    let asked = writers as f64 * REQUEST / ANSWER_S;
+    let asked = writers.min(ANSWERS) as f64 * REQUEST / ANSWER_S;
     let run = CACHE / (shape.disks * writers) as f64;
     let share = if writers > 1 { left(run) } else { 1.0 };
-    asked.min(width(shape) * DISK * share) / 1e6
+    asked.min(width(shape) * DISK) * share / 1e6
 }

@@ -1,15 +1,16 @@
-//! Experiments: `parapet lab run`, `replay`, `compare` and `report`.
+//! Experiments: `parapet lab run`, `replay`, `calibrate`, `compare` and `report`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use ::lab::experiment::calibrate::calibrate;
 use ::lab::experiment::schema::{LoadChoice, Replay, TraceChoice};
 use ::lab::experiment::{self, Experiment, Fault, Outcome, to_fio_json};
 use ::lab::report::{self, Report};
 use ::lab::seeds::Table;
 use ::lab::{compare, trace};
 
-use crate::api::{Experimented, Text};
+use crate::api::{Calibrated, Experimented, Text};
 use crate::failure::{Exit, Failure, Id, Result, of_path};
 use crate::terminal::Terminal;
 
@@ -49,6 +50,20 @@ pub(super) struct ReplayArgs {
     outputs: Outputs,
 }
 
+/// Fit an experiment's constants on its known cells
+///
+/// Each [[constant]] has a path in the experiment and a range. Cells marked `known` fit it, cells
+/// marked `held` judge it. More constants than known cells are refused.
+#[derive(clap::Args)]
+pub(super) struct CalibrateArgs {
+    /// Experiment
+    #[arg(value_name = "FILE")]
+    experiment: PathBuf,
+    /// Write the experiment with the fitted constants
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+}
+
 /// Compare two experiments, or outcomes of `lab run --out`
 #[derive(clap::Args)]
 pub(super) struct Compare {
@@ -60,15 +75,28 @@ pub(super) struct Compare {
     b: PathBuf,
 }
 
-/// Draw outcomes of `lab run --out` as one HTML page
+/// Draw experiments, or outcomes of `lab run --out`
 #[derive(clap::Args)]
 pub(super) struct ReportArgs {
-    /// Outcomes
-    #[arg(value_name = "OUTCOME", required = true)]
-    outcomes: Vec<PathBuf>,
-    /// The page
+    /// Experiments (.toml) or outcomes (.json)
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Run each experiment with these depths of its first worker
+    #[arg(long, value_name = "DEPTH", value_delimiter = ',')]
+    depths: Vec<u32>,
+    #[command(flatten)]
+    drawings: Drawings,
+}
+
+/// Where plots go.
+#[derive(clap::Args)]
+pub(super) struct Drawings {
+    /// Draw all as one HTML page
     #[arg(long, value_name = "FILE")]
-    html: PathBuf,
+    html: Option<PathBuf>,
+    /// Draw each plot as an SVG file in this directory
+    #[arg(long, value_name = "DIRECTORY")]
+    svg: Option<PathBuf>,
 }
 
 /// Files to write beside the answer.
@@ -108,6 +136,23 @@ pub(super) fn replay(args: &ReplayArgs, terminal: &Terminal) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
+pub(super) fn calibrated(args: &CalibrateArgs, terminal: &Terminal) -> Result<Exit> {
+    let experiment = loaded(&args.experiment)?;
+    let progress = |run: usize, error: f64| {
+        let percent = error.exp_m1() * 100.0;
+        terminal.draw("", &format!("{}: run {run}, {percent:.1} % off", experiment.name));
+    };
+    let found = calibrate(&experiment, &progress);
+    terminal.undraw();
+    let file = args.experiment.display().to_string();
+    let found = found.map_err(|fault| refused(&fault.within(&file)))?;
+    if let Some(file) = &args.write {
+        fs::write(file, found.experiment.to_toml()).map_err(|error| of_path(file, &error))?;
+    }
+    terminal.report(&Calibrated::of(&experiment.name, &found));
+    Ok(Exit::Done)
+}
+
 pub(super) fn compared(args: &Compare, terminal: &Terminal) -> Result<Exit> {
     let [a, b] = [&args.a, &args.b].map(|path| outcome_at(path, terminal));
     terminal.report(&Text { text: compare::compare(&a?, &b?) });
@@ -115,10 +160,24 @@ pub(super) fn compared(args: &Compare, terminal: &Terminal) -> Result<Exit> {
 }
 
 pub(super) fn reported(args: &ReportArgs, terminal: &Terminal) -> Result<Exit> {
-    let outcomes = args.outcomes.iter().map(|path| outcome_at(path, terminal));
-    let outcomes = outcomes.collect::<Result<Vec<Outcome>>>()?;
-    write_page(&args.html, &outcomes, &[])?;
-    terminal.say(format!("{}: written", args.html.display()));
+    if args.drawings.html.is_none() && args.drawings.svg.is_none() {
+        return Err(Failure::new(Id::Usage, "lab report: nowhere to draw", "add --html or --svg"));
+    }
+    let mut outcomes = Vec::new();
+    for path in &args.files {
+        if args.depths.is_empty() {
+            outcomes.push(outcome_at(path, terminal)?);
+            continue;
+        }
+        let experiment = loaded(path)?;
+        for &depth in &args.depths {
+            let deeper = experiment.with_number("load.worker.0.depth", depth.into());
+            let file = path.display().to_string();
+            let deeper = deeper.map_err(|fault| refused(&fault.within(&file)))?;
+            outcomes.push(outcome_of(&deeper, path, terminal)?);
+        }
+    }
+    args.drawings.write(&outcomes, &[], terminal)?;
     Ok(Exit::Done)
 }
 
@@ -126,14 +185,45 @@ pub(super) fn reported(args: &ReportArgs, terminal: &Terminal) -> Result<Exit> {
 ///
 /// # Errors
 /// If the file cannot be written.
-pub(super) fn write_page(file: &Path, outcomes: &[Outcome], tables: &[Table]) -> Result<()> {
-    let title = match (outcomes, tables) {
-        ([outcome], []) => outcome.name.clone(),
-        (_, []) => "Experiments".into(),
-        _ => "Reference systems".into(),
-    };
-    let page = report::html(&Report { title: &title, commit: None, outcomes, tables });
+fn write_page(file: &Path, outcomes: &[Outcome], tables: &[Table]) -> Result<()> {
+    let page = report::html(&drawn(outcomes, tables));
     fs::write(file, page).map_err(|error| of_path(file, &error))
+}
+
+fn drawn<'a>(outcomes: &'a [Outcome], tables: &'a [Table]) -> Report<'a> {
+    let title = match (outcomes, tables) {
+        ([outcome], []) => &outcome.name,
+        (_, []) => "Experiments",
+        _ => "Reference systems",
+    };
+    Report { title, commit: None, outcomes, tables }
+}
+
+impl Drawings {
+    /// Draws outcomes and tables.
+    ///
+    /// # Errors
+    /// If a file cannot be written.
+    pub(super) fn write(
+        &self,
+        outcomes: &[Outcome],
+        tables: &[Table],
+        terminal: &Terminal,
+    ) -> Result<()> {
+        if let Some(file) = &self.html {
+            write_page(file, outcomes, tables)?;
+            terminal.say(format!("{}: written", file.display()));
+        }
+        let Some(folder) = &self.svg else { return Ok(()) };
+        fs::create_dir_all(folder).map_err(|error| of_path(folder, &error))?;
+        let figures = report::figures(&drawn(outcomes, tables));
+        for figure in &figures {
+            let file = folder.join(format!("{}.svg", figure.name));
+            fs::write(&file, figure.file()).map_err(|error| of_path(&file, &error))?;
+        }
+        terminal.say(format!("{}: {} plots written", folder.display(), figures.len()));
+        Ok(())
+    }
 }
 
 impl Outputs {
