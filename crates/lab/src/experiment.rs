@@ -15,6 +15,7 @@ mod fio;
 mod hardware;
 pub mod histogram;
 pub mod outcome;
+mod play;
 mod record;
 mod replay;
 mod run;
@@ -29,6 +30,7 @@ use std::time::Duration;
 pub use change::Changes;
 pub use fio::to_fio_json;
 pub use outcome::Outcome;
+pub(crate) use play::play;
 pub use schema::Experiment;
 
 use self::outcome::{Cell, Figures, Run};
@@ -60,7 +62,7 @@ pub struct Fault {
 }
 
 impl Fault {
-    fn new(key: &str, cause: impl Into<String>, hint: &str) -> Fault {
+    pub(crate) fn new(key: &str, cause: impl Into<String>, hint: &str) -> Fault {
         let (file, key) = (String::new(), key.to_string());
         Fault { file, key, cause: cause.into(), hint: hint.into() }
     }
@@ -101,7 +103,7 @@ pub fn load(text: &str) -> Result<Experiment, Fault> {
 }
 
 /// The fault with its line; the parser's message names the key or what it expects.
-fn of_toml(text: &str, cause: &toml::de::Error) -> Fault {
+pub(crate) fn of_toml(text: &str, cause: &toml::de::Error) -> Fault {
     let at = cause.span().map_or(0, |span| span.start.min(text.len()));
     let before = &text.as_bytes()[..at];
     let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
@@ -141,14 +143,7 @@ impl Experiment {
 
     /// Requests in flight of all workers, or of a closed replay; 0 for an open one.
     pub fn depth(&self) -> u64 {
-        if let Some(trace) = &self.load.trace {
-            let closed = trace.replay == schema::Replay::Closed;
-            return if closed { trace.depth as u64 } else { 0 };
-        }
-        let depth = |worker: &schema::WorkerChoice| {
-            (worker.count as u64).saturating_mul(worker.depth as u64)
-        };
-        self.load.workers.iter().fold(0, |sum, worker| sum.saturating_add(depth(worker)))
+        self.load.depth()
     }
 
     fn check(&self) -> Result<(), Fault> {
@@ -183,7 +178,7 @@ impl Experiment {
             ensure(costs, "hardware.cpu", "a cost above 1000000000", "write ns and ps")?;
         }
         self.check_link()?;
-        self.check_load()?;
+        self.load.check()?;
         self.check_events()
     }
 
@@ -206,37 +201,6 @@ impl Experiment {
         ensure(cost, &key("client_frame_ns"), "above 1000000000", "write nanoseconds")?;
         let aoe = link.protocol == schema::Protocol::Aoe || !link.volatile;
         ensure(aoe, &key("volatile"), "only of AoE: NBD has flushes", "remove it")
-    }
-
-    fn check_load(&self) -> Result<(), Fault> {
-        let hint = "write either [[load.worker]] or [load.trace]";
-        let one = self.load.workers.is_empty() == self.load.trace.is_some();
-        ensure(one, "load", "needs workers or a trace, and not both", hint)?;
-        for (index, worker) in self.load.workers.iter().enumerate() {
-            let key = |name: &str| format!("load.worker[{index}].{name}");
-            let size = worker.size.0;
-            let aligned = size > 0 && size.is_multiple_of(512) && size <= REQUEST_MAX;
-            let cause = "not a multiple of 512 B up to 64 MiB";
-            ensure(aligned, &key("size"), cause, "write size = \"4KiB\"")?;
-            let start = worker.start.0.is_multiple_of(512);
-            ensure(start, &key("start"), "not a multiple of 512 B", "write start = \"1GiB\"")?;
-            let percent = worker.write_percent <= 100;
-            ensure(percent, &key("write_percent"), "more than 100", "write 0 to 100")?;
-            let workers = worker.count > 0 && worker.depth > 0;
-            ensure(workers, &key("count"), "no request in flight", "write count and depth ≥ 1")?;
-        }
-        let bytes = |worker: &schema::WorkerChoice| {
-            (worker.count as u64).saturating_mul(worker.depth as u64).saturating_mul(worker.size.0)
-        };
-        let bytes =
-            self.load.workers.iter().fold(0, |sum: u64, one| sum.saturating_add(bytes(one)));
-        let depth = self.depth() <= DEPTH_MAX && bytes <= IN_FLIGHT_BYTES_MAX;
-        let cause = "more than 65536 requests or 4 GiB in flight";
-        ensure(depth, "load", cause, "lower count, depth or size")?;
-        let Some(trace) = &self.load.trace else { return Ok(()) };
-        let scale = trace.time_scale > 0;
-        ensure(scale, "load.trace.time_scale", "0 % of the rate", "write 100 for as recorded")?;
-        ensure(trace.depth > 0, "load.trace.depth", "no request in flight", "write depth = 1")
     }
 
     fn check_events(&self) -> Result<(), Fault> {
@@ -263,6 +227,51 @@ impl Experiment {
             ensure(range, &key, "not above `low`", "write the range of the constant")?;
         }
         Ok(())
+    }
+}
+
+impl schema::LoadChoice {
+    /// Requests in flight of all workers, or of a closed replay; 0 for an open one.
+    fn depth(&self) -> u64 {
+        if let Some(trace) = &self.trace {
+            let closed = trace.replay == schema::Replay::Closed;
+            return if closed { trace.depth as u64 } else { 0 };
+        }
+        let depth = |worker: &schema::WorkerChoice| {
+            (worker.count as u64).saturating_mul(worker.depth as u64)
+        };
+        self.workers.iter().fold(0, |sum, worker| sum.saturating_add(depth(worker)))
+    }
+
+    /// Refuses what no array could carry out.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
+        let hint = "write either [[load.worker]] or [load.trace]";
+        let one = self.workers.is_empty() == self.trace.is_some();
+        ensure(one, "load", "needs workers or a trace, and not both", hint)?;
+        for (index, worker) in self.workers.iter().enumerate() {
+            let key = |name: &str| format!("load.worker[{index}].{name}");
+            let size = worker.size.0;
+            let aligned = size > 0 && size.is_multiple_of(512) && size <= REQUEST_MAX;
+            let cause = "not a multiple of 512 B up to 64 MiB";
+            ensure(aligned, &key("size"), cause, "write size = \"4KiB\"")?;
+            let start = worker.start.0.is_multiple_of(512);
+            ensure(start, &key("start"), "not a multiple of 512 B", "write start = \"1GiB\"")?;
+            let percent = worker.write_percent <= 100;
+            ensure(percent, &key("write_percent"), "more than 100", "write 0 to 100")?;
+            let workers = worker.count > 0 && worker.depth > 0;
+            ensure(workers, &key("count"), "no request in flight", "write count and depth ≥ 1")?;
+        }
+        let bytes = |worker: &schema::WorkerChoice| {
+            (worker.count as u64).saturating_mul(worker.depth as u64).saturating_mul(worker.size.0)
+        };
+        let bytes = self.workers.iter().fold(0, |sum: u64, one| sum.saturating_add(bytes(one)));
+        let depth = self.depth() <= DEPTH_MAX && bytes <= IN_FLIGHT_BYTES_MAX;
+        let cause = "more than 65536 requests or 4 GiB in flight";
+        ensure(depth, "load", cause, "lower count, depth or size")?;
+        let Some(trace) = &self.trace else { return Ok(()) };
+        let scale = trace.time_scale > 0;
+        ensure(scale, "load.trace.time_scale", "0 % of the rate", "write 100 for as recorded")?;
+        ensure(trace.depth > 0, "load.trace.depth", "no request in flight", "write depth = 1")
     }
 }
 

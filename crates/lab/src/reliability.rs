@@ -15,6 +15,7 @@ mod candidate;
 mod chain;
 mod compare;
 mod estimate;
+mod goal;
 mod inputs;
 mod latent;
 mod life;
@@ -27,8 +28,9 @@ mod what_if;
 
 pub use candidate::{Candidate, Placement};
 pub use chain::{Chain, Crew, any_of};
-pub use compare::{CAVEAT, Comparison, LayoutSpeeds, Performance, RandomSpeed, Row, Speeds, plan};
+pub use compare::{CAVEAT, Comparison, LayoutSpeeds, Row, Speed, plan};
 pub use estimate::{Estimate, LEAST_PRINTED, Odds};
+pub use goal::Goal;
 pub use inputs::{Inputs, LatentRate};
 pub use latent::{Latent, Scrub, by_hand};
 pub use life::{AgeRange, Life, Weibull};

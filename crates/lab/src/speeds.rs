@@ -1,173 +1,289 @@
-//! The speeds of a layout: the real engine on modelled disks, with all disks and during a rebuild.
+//! The speeds of layouts: the real engine on modelled disks, under the loads of a comparison.
 //!
-//! Arrays are as `parapet create` makes them unasked. Streams run at the start of the array, small
-//! requests over all of it. During a rebuild one disk has failed and a new one takes its place.
+//! ```text
+//!   layout × load × state (healthy, degraded, rebuilding) = cells ─▶ threads, one world for each
+//!                                                                         │
+//!           requests/s, bytes/s, latencies, rate of the rebuild ◀─────────┘
+//! ```
+//!
+//! Arrays are as `parapet create` makes them unasked. All layouts hold the same data: workers
+//! without a zone use as many bytes as the smallest layout has. A cell depends on nothing but its
+//! inputs, so the number of threads changes no figure.
 
+mod loads;
+
+use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
-use array::{Array, Host};
-use io::{Clock, Disk};
+use array::{Array, CacheMode, Host};
+use io::{Clock, Disk, Time};
 use layout::{Layout, Level};
 use metadata::create::NewArray;
 
-use crate::disk::catalogue::Entry;
-use crate::load::{self, Load, Pattern, Seen, Worker};
+pub use self::loads::PlannedLoad;
+
+use crate::disk::catalogue::{Entry, Prepared};
+use crate::experiment::{Fault, play};
 use crate::member::Member;
-use crate::reliability::{Candidate, Inputs, LayoutSpeeds, Performance, RandomSpeed, Speeds};
+use crate::reliability::{Candidate, Inputs, LayoutSpeeds, Speed};
 use crate::rig;
 use crate::world::{Core, World};
 
-/// A stream: requests of this size, so many at a time.
-const STREAM: (u64, usize) = (1 << 20, 8);
-/// Small requests: their size, and so many readers or writers.
-const SMALL: (u64, usize) = (4 << 10, 32);
-/// Caches fill before the window.
-const WARM_UP: Duration = Duration::from_millis(500);
-const STREAM_WINDOW: Duration = Duration::from_millis(700);
-const SMALL_WINDOW: Duration = Duration::from_secs(3);
+/// Requests from this size on move bytes rather than heads: less time says as much.
+const LARGE: u64 = 256 << 10;
+/// Time for caches to fill and regions to be written first, and the window after it.
+const LARGE_TIMES: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(700)];
+const SMALL_TIMES: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(6)];
+/// Flash answers far more requests: its times are this much shorter.
+const FLASH: u32 = 80;
+/// The seed of addresses: one decides.
+const SEED: u64 = 1;
+
+/// What an array goes through.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    /// All disks.
+    Healthy,
+    /// One disk has failed.
+    Degraded,
+    /// A new disk takes its place.
+    Rebuilding,
+}
 
 /// Measures layouts of one kind of disk.
 pub struct Modelled<'a> {
     /// The disk.
     pub disk: &'a Entry,
-    /// Called before each layout, with its name.
-    pub progress: &'a dyn Fn(&str),
+    /// The loads, in the order of all results.
+    pub loads: &'a [PlannedLoad],
+    /// Cells that run at the same time.
+    pub threads: usize,
 }
 
-impl Speeds for Modelled<'_> {
-    fn of(&self, candidate: &Candidate, inputs: &Inputs) -> Option<LayoutSpeeds> {
-        (self.progress)(&candidate.name());
-        let redundant = candidate.place(inputs.disks, inputs.kind.bytes).ok()?.tolerated > 0;
-        let measure = |rebuilding| performance(self.disk, candidate, inputs.disks, rebuilding);
-        let rebuilding = match redundant {
-            true => Some(measure(true)?),
-            false => None,
+/// One measurement.
+struct Task<'a> {
+    candidate: &'a Candidate,
+    load: &'a PlannedLoad,
+    state: State,
+}
+
+/// Its result.
+type Measured = Result<(Speed, Option<f64>), Fault>;
+
+impl Modelled<'_> {
+    /// The speeds of all candidates, in their order. `progress` is called with the number of cells
+    /// that are done, and of all.
+    ///
+    /// # Errors
+    /// If a zone of a load does not fit a layout, or the model stalls.
+    pub fn measure(
+        &self,
+        inputs: &Inputs,
+        progress: &dyn Fn(usize, usize),
+    ) -> Result<Vec<LayoutSpeeds>, Fault> {
+        let refused = |cause: metadata::Error| Fault::new("", cause.to_string(), "");
+        let place = |it: &Candidate| it.place(inputs.disks, inputs.kind.bytes).map_err(refused);
+        let placed = inputs.candidates.iter().map(place).collect::<Result<Vec<_>, _>>()?;
+        let common = placed.iter().map(|it| it.usable_bytes).min().unwrap_or(0);
+        let mut tasks = Vec::new();
+        for (candidate, placed) in inputs.candidates.iter().zip(&placed) {
+            let states = [State::Healthy, State::Degraded, State::Rebuilding];
+            let states = if placed.tolerated > 0 { &states[..] } else { &states[..1] };
+            for &state in states {
+                tasks.extend(self.loads.iter().map(|load| Task { candidate, load, state }));
+            }
+        }
+        let disk = self.disk.prepared();
+        let stand = |task: &Task| Stand {
+            disk: &disk,
+            disk_bytes: inputs.kind.bytes,
+            candidate: *task.candidate,
+            members: inputs.disks - task.candidate.spares,
+            state: task.state,
+            bytes: common,
         };
-        Some(LayoutSpeeds { healthy: measure(false)?, rebuilding })
+        let run = |task: &Task| {
+            stand(task).run(task.load).map_err(|fault| fault.within(&task.candidate.name()))
+        };
+        let results = in_parallel(&tasks, self.threads, run, progress);
+        self.gather(inputs, &tasks, results)
+    }
+
+    fn gather(
+        &self,
+        inputs: &Inputs,
+        tasks: &[Task],
+        results: Vec<Measured>,
+    ) -> Result<Vec<LayoutSpeeds>, Fault> {
+        let mut all = vec![LayoutSpeeds::default(); inputs.candidates.len()];
+        for (task, result) in tasks.iter().zip(results) {
+            let (speed, rebuild) = result?;
+            let at = inputs.candidates.iter().position(|it| it == task.candidate);
+            let layout = &mut all[at.unwrap_or(0)];
+            match task.state {
+                State::Healthy => layout.healthy.push(speed),
+                State::Degraded => layout.degraded.push(speed),
+                State::Rebuilding => layout.rebuilding.push(speed),
+            }
+            // Of several loads the slowest rebuild.
+            layout.rebuild_rate = match (layout.rebuild_rate, rebuild) {
+                (Some(one), Some(other)) => Some(one.min(other)),
+                (one, other) => one.or(other),
+            };
+        }
+        Ok(all)
     }
 }
 
-fn performance(
-    disk: &Entry,
-    candidate: &Candidate,
-    disks: usize,
-    rebuilding: bool,
-) -> Option<Performance> {
-    let seen = |sequential: bool, writes: bool| {
-        let stand = Stand { disk, candidate, members: disks - candidate.spares, rebuilding };
-        stand.run(sequential, writes)
-    };
-    let stream = |writes| seen(true, writes).map(|seen| seen.kib_per_second() * 1024.0);
-    let small = |writes| {
-        let micros = |latency: Duration| latency.as_nanos() as f64 / 1000.0;
-        seen(false, writes).map(|seen| RandomSpeed {
-            per_second: seen.requests_per_second(),
-            p50_us: micros(seen.percentile(0.5)),
-            p99_us: micros(seen.percentile(0.99)),
-        })
-    };
-    Some(Performance {
-        sequential_read: stream(false)?,
-        sequential_write: stream(true)?,
-        random_read: small(false)?,
-        random_write: small(true)?,
+/// The results of all tasks, in their order, from this many threads.
+fn in_parallel<T: Sync, R: Send>(
+    tasks: &[T],
+    threads: usize,
+    run: impl Fn(&T) -> R + Sync,
+    progress: &dyn Fn(usize, usize),
+) -> Vec<R> {
+    let (next, (sender, results)) = (AtomicUsize::new(0), mpsc::channel());
+    std::thread::scope(|scope| {
+        for _ in 0..threads.clamp(1, tasks.len().max(1)) {
+            let (sender, next, run) = (sender.clone(), &next, &run);
+            scope.spawn(move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(task) = tasks.get(index) else { return };
+                    if sender.send((index, run(task))).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        progress(0, tasks.len());
+        let mut found = Vec::with_capacity(tasks.len());
+        for result in results {
+            found.push(result);
+            progress(found.len(), tasks.len());
+        }
+        found.sort_unstable_by_key(|(index, _)| *index);
+        found.into_iter().map(|(_, result)| result).collect()
     })
 }
 
+/// An array on new disks.
 struct Stand<'a> {
-    disk: &'a Entry,
-    candidate: &'a Candidate,
+    disk: &'a Prepared,
+    disk_bytes: u64,
+    candidate: Candidate,
     members: usize,
-    rebuilding: bool,
+    state: State,
+    /// Bytes of the data.
+    bytes: u64,
 }
 
 impl Stand<'_> {
-    /// One load on a new array; `None` if the model stalls.
-    fn run(&self, sequential: bool, writes: bool) -> Option<Seen> {
+    /// One load on a new array; and the bytes of the new member that are rebuilt in a second.
+    fn run(&self, load: &PlannedLoad) -> Measured {
         let world = World::new();
+        let scale = if self.disk.is_rotational() { 1 } else { FLASH };
+        let times = if load.largest() >= LARGE { LARGE_TIMES } else { SMALL_TIMES };
+        let [warm_up, window] = times.map(|time| time / scale);
         let member = || Member::built(&world, self.disk.build()) as Rc<dyn Disk>;
         let members: Vec<_> = (0..self.members).map(|_| member()).collect();
-        let (candidate, rebuilding) = (*self.candidate, self.rebuilding);
-        let (spare, inner) = (member(), world.clone());
+        let (spare, workers) = (member(), load.on(self.bytes));
+        let (inner, candidate, state) = (world.clone(), self.candidate, self.state);
+        let cache = if load.durable { CacheMode::Sync } else { CacheMode::None };
+        let member_bytes = self.member_bytes();
         let main = async move {
-            let array = start(&inner, &candidate, &members, rebuilding.then_some(spare)).await?;
-            let bytes = array.limits().bytes;
-            let load = load_of(sequential, writes, bytes);
-            Ok::<_, metadata::Error>(load::run(&inner, Core::FIRST, &array, &load).await)
+            let refused = |cause: metadata::Error| Fault::new("array", cause.to_string(), "");
+            let array =
+                Nested::start(&inner, &candidate, &members, cache).await.map_err(refused)?;
+            let rebuilt = array.enter(state, spare).await.map_err(refused)?;
+            let from = inner.clock().now() + warm_up;
+            let until = from + window;
+            let progress = rebuilt.map(|array| [from, until].map(|at| done_at(&inner, &array, at)));
+            let figures =
+                play(&inner, Rc::clone(&array.disk), &workers, SEED, (from, until)).await?;
+            let rate = progress.map(|[before, after]| {
+                (after.get() - before.get()).max(0.0) * member_bytes / window.as_secs_f64()
+            });
+            Ok((Speed::of(&figures), rate.filter(|&rate| rate > 0.0)))
         };
-        world.run(main).ok()?.ok()
+        let stalled = |stall: crate::world::Stall| Fault::new("", stall.to_string(), "report it");
+        world.run(main).map_err(stalled)?
+    }
+
+    fn member_bytes(&self) -> f64 {
+        let disks = self.members + self.candidate.spares;
+        let placed = self.candidate.place(disks, self.disk_bytes);
+        placed.map_or(0.0, |placed| placed.member_bytes as f64)
     }
 }
 
-fn load_of(sequential: bool, writes: bool, array_bytes: u64) -> Load {
-    let (pattern, (bytes, count), window) = match sequential {
-        true => (Pattern::Sequential { start: 0, bytes: array_bytes }, STREAM, STREAM_WINDOW),
-        false => (Pattern::Random { bytes: array_bytes }, SMALL, SMALL_WINDOW),
-    };
-    let workers = match sequential {
-        true => vec![Worker { pattern, writes, bytes, depth: count }],
-        false => vec![Worker { pattern, writes, bytes, depth: 1 }; count],
-    };
-    Load { workers, warm_up: WARM_UP, window, seed: 1 }
+/// The share of the background job that is done at this time.
+fn done_at(world: &World, array: &Array, at: Time) -> Rc<Cell<f64>> {
+    let (share, result) = (Rc::new(Cell::new(0.0)), array.clone());
+    let (slot, clock) = (Rc::clone(&share), world.clock());
+    world.spawn(Core::FIRST, async move {
+        clock.sleep_until(at).await;
+        // A job that has ended has done all.
+        let job = result.status().job;
+        slot.set(job.map_or(1.0, |job| job.done_bytes as f64 / job.total_bytes.max(1) as f64));
+    });
+    share
 }
 
-/// Starts the array or the arrays of a candidate. With a `spare`, its first disk fails and is
-/// rebuilt.
-async fn start(
-    world: &World,
-    candidate: &Candidate,
-    members: &[Rc<dyn Disk>],
-    spare: Option<Rc<dyn Disk>>,
-) -> metadata::Result<Rc<dyn Disk>> {
-    let host = Host::new(world.dyn_clock());
-    let chunk = if candidate.layout == Layout::Raid1 { 0 } else { candidate.chunk_bytes };
-    let new = NewArray::new("plan", candidate.layout, chunk);
-    let mut arrays: Vec<Array> = Vec::new();
-    for disks in members.chunks(members.len() / candidate.arrays) {
-        arrays.push(rig::start(world, Core::FIRST, disks, &new, &host).await?);
-    }
-    if let Some(spare) = spare {
-        let slots = arrays[0].status().slots;
-        if let Some(first) = slots.first().and_then(|slot| slot.member.as_ref()) {
-            arrays[0].fail(first.id).await?;
+/// The array or the arrays of a candidate, and the disk that clients see.
+struct Nested {
+    first: Array,
+    disk: Rc<dyn Disk>,
+}
+
+impl Nested {
+    async fn start(
+        world: &World,
+        candidate: &Candidate,
+        members: &[Rc<dyn Disk>],
+        cache: CacheMode,
+    ) -> metadata::Result<Nested> {
+        let inner = Host::new(world.dyn_clock());
+        let host = Host { cache, ..Host::new(world.dyn_clock()) };
+        let chunk = if candidate.layout == Layout::Raid1 { 0 } else { candidate.chunk_bytes };
+        let new = NewArray::new("plan", candidate.layout, chunk);
+        if candidate.arrays == 1 {
+            let array = rig::start(world, Core::FIRST, members, &new, &host).await?;
+            return Ok(Nested { disk: Rc::new(array.clone()), first: array });
         }
-        arrays[0].add(spare, "new").await?;
-        let settled = world.clock().now() + WARM_UP;
-        world.clock().sleep_until(settled).await;
+        let mut arrays: Vec<Array> = Vec::new();
+        for disks in members.chunks(members.len() / candidate.arrays) {
+            arrays.push(rig::start(world, Core::FIRST, disks, &new, &inner).await?);
+        }
+        let first = arrays[0].clone();
+        let disks: Vec<_> =
+            arrays.into_iter().map(|array| Rc::new(array) as Rc<dyn Disk>).collect();
+        let outer = Layout::default_for(Level::Raid0, disks.len());
+        let new = NewArray::new("outer", outer, candidate.chunk_bytes);
+        let array = rig::start(world, Core::FIRST, &disks, &new, &host).await?;
+        Ok(Nested { first, disk: Rc::new(array) })
     }
-    if let [array] = &arrays[..] {
-        return Ok(Rc::new(array.clone()));
+
+    /// Brings the array into this state; returns it if it is being rebuilt.
+    async fn enter(&self, state: State, spare: Rc<dyn Disk>) -> metadata::Result<Option<Array>> {
+        if state == State::Healthy {
+            return Ok(None);
+        }
+        let slots = self.first.status().slots;
+        if let Some(member) = slots.first().and_then(|slot| slot.member.as_ref()) {
+            self.first.fail(member.id).await?;
+        }
+        if state == State::Degraded {
+            return Ok(None);
+        }
+        self.first.add(spare, "new").await?;
+        Ok(Some(self.first.clone()))
     }
-    let inner: Vec<_> = arrays.into_iter().map(|array| Rc::new(array) as Rc<dyn Disk>).collect();
-    let outer = Layout::default_for(Level::Raid0, inner.len());
-    let new = NewArray::new("outer", outer, candidate.chunk_bytes);
-    Ok(Rc::new(rig::start(world, Core::FIRST, &inner, &new, &host).await?))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::disk::catalogue::Catalogue;
-
-    #[test]
-    fn a_rebuild_slows_clients_and_parity_slows_small_writes() {
-        let disk = Catalogue::get().entry("hd501lj").expect("a catalogued disk");
-        let of = |level, rebuilding| {
-            performance(disk, &Candidate::new(level, 4), 4, rebuilding).expect("no stall")
-        };
-        let (raid10, raid5) = (of(Level::Raid10, false), of(Level::Raid5, false));
-        assert!(raid10.random_write.per_second > 1.2 * raid5.random_write.per_second);
-        assert!(raid5.sequential_read > 1.05 * raid10.sequential_read);
-        let rebuilding = of(Level::Raid5, true);
-        assert!(rebuilding.random_read.per_second < 0.9 * raid5.random_read.per_second);
-    }
-
-    #[test]
-    fn nested_arrays_are_measured_too() {
-        let disk = Catalogue::get().entry("hd501lj").expect("a catalogued disk");
-        let nested = Candidate { arrays: 2, ..Candidate::new(Level::Raid5, 3) };
-        let found = performance(disk, &nested, 6, true).expect("no stall");
-        assert!(found.sequential_read > 100e6, "{found:?}");
-    }
-}
+mod tests;

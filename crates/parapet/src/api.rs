@@ -34,7 +34,9 @@ mod recovered;
 mod serving;
 mod text;
 
-pub(crate) use comparison::{ComparedChange, ComparedLayout, Comparison, LayoutSpeed};
+pub(crate) use comparison::{
+    ChangeKind, ComparedChange, ComparedLayout, Comparison, LoadSpeed, in_words,
+};
 pub(crate) use configuration::{Configuration, ConfigurationSetting};
 pub(crate) use consistency::{Consistency, of_new};
 pub(crate) use discovery::{AoePath, AoeTarget, Discovery};

@@ -111,6 +111,11 @@ impl Page {
         self.text.push('\n');
     }
 
+    /// Adds a text in one colour, folded between words.
+    pub(crate) fn paragraph(&mut self, style: Style, text: impl AsRef<str>) {
+        self.folded(text.as_ref(), 0).iter().for_each(|line| self.styled(style, line));
+    }
+
     /// Adds a label and a value; values are aligned.
     pub(crate) fn field(&mut self, label: &str, value: impl AsRef<str>) {
         self.field_in(Style::Plain, label, value);

@@ -65,22 +65,80 @@ impl Entry {
         }
     }
 
+    /// The same disk with another size: rates, seek times and revolutions stay. About its own size
+    /// means its own. `None` if the size is out of range, or the disk's zones do not reach so far.
+    pub fn resized(&self, bytes: u64) -> Option<Entry> {
+        if bytes.abs_diff(self.bytes()) < self.bytes() / ROUND {
+            return Some(self.clone());
+        }
+        let sizes = self.bytes() / SMALLER..=self.bytes() * LARGER;
+        let sectors = Some(bytes / SECTOR).filter(|_| sizes.contains(&bytes))?;
+        match self {
+            Entry::Hdd(hdd) => Some(Entry::Hdd(Box::new(hdd.resized(sectors)?))),
+            Entry::Flash(disk) => Some(Entry::Flash(Box::new(disk.resized(sectors)))),
+        }
+    }
+
     /// A new disk of this kind.
     pub fn build(&self) -> Built {
+        self.prepared().build()
+    }
+
+    /// All that new disks of this kind have in common: seek curves take a while to compute.
+    pub fn prepared(&self) -> Prepared {
         match self {
-            Entry::Hdd(hdd) => {
-                let spec = hdd.spec();
-                let volatile = spec.write_cache.is_some();
-                Built { model: Box::new(Hdd::new(spec)), rotational: true, volatile }
-            }
-            Entry::Flash(disk) => {
-                let spec = disk.spec();
-                let volatile = !spec.protected;
-                Built { model: Box::new(Flash::new(spec)), rotational: false, volatile }
-            }
+            Entry::Hdd(hdd) => Prepared::Hdd(Box::new(hdd.spec())),
+            Entry::Flash(disk) => Prepared::Flash(Box::new(disk.spec())),
         }
     }
 }
+
+/// See [`Entry::prepared`].
+#[derive(Clone, Debug)]
+pub enum Prepared {
+    /// A hard disk.
+    Hdd(Box<super::hdd::Spec>),
+    /// A flash disk.
+    Flash(Box<flash::Spec>),
+}
+
+impl Prepared {
+    /// A new disk.
+    pub fn build(&self) -> Built {
+        match self {
+            Prepared::Hdd(spec) => {
+                let volatile = spec.write_cache.is_some();
+                let model = Box::new(Hdd::new(spec.as_ref().clone()));
+                Built { model, rotational: true, volatile }
+            }
+            Prepared::Flash(spec) => {
+                let volatile = !spec.protected;
+                let model = Box::new(Flash::new(spec.as_ref().clone()));
+                Built { model, rotational: false, volatile }
+            }
+        }
+    }
+
+    /// Distance costs time.
+    pub fn is_rotational(&self) -> bool {
+        matches!(self, Prepared::Hdd(_))
+    }
+}
+
+/// Classes of disks, each with the catalogued one that stands for it.
+pub const CLASSES: [(&str, &str); 5] = [
+    ("nearline", "nearline-16t"),
+    ("desktop", "desktop-2t"),
+    ("sas15k", "cheetah-15k5"),
+    ("ssd", "pm883-960"),
+    ("nvme", "pm9a3-1t9"),
+];
+
+/// How much larger and smaller than catalogued a disk can be made: beyond it is another disk.
+const LARGER: u64 = 4;
+const SMALLER: u64 = 50;
+/// A size that differs by less than a twentieth is the disk's own, in round numbers.
+const ROUND: u64 = 20;
 
 /// A parameter for people.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -156,6 +214,12 @@ impl Catalogue {
         Some(&self.entries.get(name)?.0)
     }
 
+    /// The disk that stands for a class of [`CLASSES`], and its name.
+    pub fn of_class(&self, class: &str) -> Option<(&'static str, &Entry)> {
+        let (_, name) = CLASSES.iter().find(|(known, _)| *known == class)?;
+        Some((name, self.entry(name)?))
+    }
+
     /// The parameters of a disk, with their sources.
     pub fn parameters(&self, name: &str) -> Option<&[Parameter]> {
         Some(&self.entries.get(name)?.1)
@@ -219,6 +283,28 @@ mod tests {
             assert!(parameters.len() > 5, "{name}");
             assert!(parameters.iter().all(|p| p.source.len() > 8), "{name}: {parameters:?}");
         }
+    }
+
+    #[test]
+    fn a_class_has_a_disk_and_every_size_can_be_built() {
+        let catalogue = Catalogue::get();
+        for (class, name) in CLASSES {
+            let (found, entry) = catalogue.of_class(class).expect("in the catalogue");
+            assert_eq!(found, name);
+            for bytes in [entry.bytes() / 10, entry.bytes() * 3] {
+                let resized = entry.resized(bytes).expect("in range");
+                assert!(resized.bytes().abs_diff(bytes) <= SECTOR, "{name}");
+                let (before, after) = (entry.rates(), resized.rates());
+                assert!((after.0 / before.0 - 1.0).abs() < 0.05, "{name}: {before:?} {after:?}");
+                assert!((after.1 / before.1 - 1.0).abs() < 0.05, "{name}: {before:?} {after:?}");
+                assert_eq!(resized.build().model.sectors() * SECTOR, resized.bytes());
+            }
+            assert!(entry.resized(1_000_000).is_none() && entry.resized(u64::MAX).is_none());
+        }
+        let own = catalogue.entry("hd501lj").expect("catalogued");
+        assert_eq!(own.resized(500_000_000_000).map(|it| it.bytes()), Some(own.bytes()));
+        let extracted = catalogue.entry("cheetah4lp").expect("catalogued");
+        assert!(extracted.resized(2 * extracted.bytes()).is_none(), "its zones are known");
     }
 
     #[test]

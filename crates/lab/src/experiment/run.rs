@@ -11,7 +11,8 @@ use layout::{Layout, Level, Slot};
 use metadata::create::NewArray;
 
 use super::hardware::{self, Disk, Watch};
-use super::outcome::{Figures, Happened, Member, Run, Share, Station};
+use super::histogram::Histogram;
+use super::outcome::{Figures, Happened, Member, Run, Share, Side, Station};
 use super::record::Recorder;
 use super::schema::{Action, ArrayChoice, Cache, Experiment, Incident};
 use super::tasks::Crowd;
@@ -289,7 +290,7 @@ impl Stage {
         }
         run.stations.extend(links(marks, span));
         run.stations.extend(disks.iter().filter_map(|disk| disk.station(span)));
-        run.figures = figures(&run);
+        run.figures = figures([&run.read, &run.write, &run.trim]);
         run
     }
 }
@@ -342,16 +343,16 @@ fn happened(array: &Array, from: Time) -> Vec<Happened> {
     array.log().since(0).into_iter().map(event).collect()
 }
 
-fn figures(run: &Run) -> Figures {
-    let all = run.latencies();
-    let sides = [&run.read, &run.write, &run.trim];
-    let requests: u64 = sides.iter().map(|side| side.requests).sum();
+/// The figures of all requests but flushes.
+pub(super) fn figures(sides: [&Side; 3]) -> Figures {
+    let mut all = Histogram::default();
+    sides.iter().for_each(|side| all.merge(&side.latencies));
     let total: f64 = sides.iter().map(|side| side.mean_ns * side.requests as f64).sum();
     let percentile = |share| all.percentile(share) as f64;
     Figures {
         requests_per_s: sides.iter().map(|side| side.requests_per_s).sum(),
         bytes_per_s: sides.iter().map(|side| side.bytes_per_s).sum(),
-        mean_ns: total / requests.max(1) as f64,
+        mean_ns: total / all.len().max(1) as f64,
         p50_ns: percentile(0.5),
         p90_ns: percentile(0.9),
         p99_ns: percentile(0.99),

@@ -1,7 +1,7 @@
 //! The comparison of layouts: inputs in, rows and one sentence of advice out.
 //!
 //! A pure function of its inputs, seed included. Speeds are not this module's business: whoever has
-//! the engine on modelled disks gives them as [`Speeds`]; without, the columns stay empty.
+//! the engine on modelled disks gives them, and with them the rate of rebuilds under the load.
 
 use metadata::Result;
 
@@ -12,10 +12,11 @@ use super::inputs::{Inputs, LatentRate};
 use super::latent::{Latent, Scrub};
 use super::life::Weibull;
 use super::rate::HOURS_PER_YEAR;
-use super::rebuild::{RebuildHours, rebuild_hours};
+use super::rebuild::{Load, RebuildHours, rebuild_hours};
 use super::repair::Repair;
 use super::simulate::{Cause, Outcome, System, simulate};
 use super::what_if::{Change, WhatIf};
+use crate::experiment::outcome::Figures;
 
 /// Bytes lost with one unreadable sector: the block of checksums and of most file systems.
 const BLOCK_BYTES: f64 = 4096.0;
@@ -24,43 +25,50 @@ const FEWER_RUNS: f64 = 5.0;
 /// More disks get fewer runs: each has more failures, says more and takes longer.
 const MANY_DISKS: f64 = 24.0;
 
-/// Speeds of a layout, from the engine on modelled disks.
-pub trait Speeds {
-    /// Of this candidate; `None` if there is no model for it.
-    fn of(&self, candidate: &Candidate, inputs: &Inputs) -> Option<LayoutSpeeds>;
-}
-
-/// Speeds with all disks, and while one is rebuilt.
-#[derive(Clone, Copy, PartialEq, Debug)]
+/// Speeds of a layout, one for each load of the comparison.
+#[derive(Clone, PartialEq, Default, Debug)]
 pub struct LayoutSpeeds {
     /// With all disks.
-    pub healthy: Performance,
-    /// During a rebuild; `None` where nothing can be rebuilt.
-    pub rebuilding: Option<Performance>,
+    pub healthy: Vec<Speed>,
+    /// With one disk missing; empty where that is fatal.
+    pub degraded: Vec<Speed>,
+    /// During a rebuild; empty where nothing can be rebuilt.
+    pub rebuilding: Vec<Speed>,
+    /// Bytes of the new disk that are rebuilt in a second under the load, at its outer tracks.
+    pub rebuild_rate: Option<f64>,
 }
 
-/// Speeds for clients.
+/// What clients get under a load.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Performance {
-    /// Bytes per second.
-    pub sequential_read: f64,
-    /// Bytes per second.
-    pub sequential_write: f64,
-    /// Small requests at random offsets.
-    pub random_read: RandomSpeed,
-    /// Small requests at random offsets.
-    pub random_write: RandomSpeed,
-}
-
-/// Speed of small requests.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct RandomSpeed {
+pub struct Speed {
     /// Requests per second.
     pub per_second: f64,
+    /// Bytes per second.
+    pub bytes_per_second: f64,
     /// Median latency, microseconds.
     pub p50_us: f64,
-    /// Latency of the slowest hundredth, microseconds.
+    /// Latency that one request in a hundred exceeds, microseconds.
     pub p99_us: f64,
+}
+
+impl Speed {
+    pub(crate) fn of(figures: &Figures) -> Speed {
+        Speed {
+            per_second: figures.requests_per_s,
+            bytes_per_second: figures.bytes_per_s,
+            p50_us: figures.p50_ns / 1000.0,
+            p99_us: figures.p99_ns / 1000.0,
+        }
+    }
+}
+
+impl LayoutSpeeds {
+    /// The healthy speeds in one number: their geometric mean; 0 without any.
+    pub fn score(&self) -> f64 {
+        let logs = self.healthy.iter().map(|speed| speed.bytes_per_second.max(1.0).ln());
+        let mean = logs.sum::<f64>() / self.healthy.len().max(1) as f64;
+        if self.healthy.is_empty() { 0.0 } else { mean.exp() }
+    }
 }
 
 /// One layout's row.
@@ -105,7 +113,7 @@ impl Row {
 /// The result of [`plan`].
 #[derive(Clone, PartialEq, Debug)]
 pub struct Comparison {
-    /// The layouts, the safest first.
+    /// The layouts, the best for the goal first.
     pub rows: Vec<Row>,
     /// The rate of latent errors in `loss`.
     pub latent: LatentRate,
@@ -119,21 +127,27 @@ pub struct Comparison {
 pub const CAVEAT: &str = "Administrators, software and fire are not in these figures. No layout \
                           replaces a backup.";
 
-/// Compares all candidates.
+/// Compares all candidates. `speeds` are theirs in the same order, if they were measured.
 ///
 /// # Errors
 /// Refused: a candidate that cannot be created on these disks.
-pub fn plan(inputs: &Inputs, speeds: Option<&dyn Speeds>) -> Result<Comparison> {
+pub fn plan(inputs: &Inputs, speeds: Option<&[LayoutSpeeds]>) -> Result<Comparison> {
     inputs.check()?;
     let inputs = &inputs.thinned((inputs.disks as f64 / MANY_DISKS).powi(2).max(1.0));
-    let rows = inputs.candidates.iter().map(|candidate| row(inputs, candidate, speeds));
-    let mut rows = rows.collect::<Result<Vec<Row>>>()?;
-    rows.sort_by(|a, b| a.loss.mean.total_cmp(&b.loss.mean));
+    let mut rows = Vec::new();
+    for (index, candidate) in inputs.candidates.iter().enumerate() {
+        rows.push(row(inputs, candidate, speeds.and_then(|all| all.get(index)))?);
+    }
+    inputs.goal.sort(&mut rows);
     let advice = advice::sentence(&rows, inputs);
     Ok(Comparison { rows, latent: inputs.latent, other_latent: inputs.latent.other(), advice })
 }
 
-fn row(inputs: &Inputs, candidate: &Candidate, speeds: Option<&dyn Speeds>) -> Result<Row> {
+fn row(inputs: &Inputs, candidate: &Candidate, speeds: Option<&LayoutSpeeds>) -> Result<Row> {
+    let measured = speeds.and_then(|it| it.rebuild_rate).filter(|_| inputs.load.is_measured);
+    let share = measured.map(|rate| (rate / inputs.kind.outer_rate).min(1.0));
+    let load = Load { share: share.unwrap_or(inputs.load.share), ..inputs.load };
+    let inputs = &Inputs { load, ..inputs.clone() };
     let (world, outcome) = answer(inputs, candidate)?;
     let fewer = inputs.thinned(FEWER_RUNS);
     let other = Inputs { latent: inputs.latent.other(), ..fewer.clone() };
@@ -143,7 +157,7 @@ fn row(inputs: &Inputs, candidate: &Candidate, speeds: Option<&dyn Speeds>) -> R
         name: candidate.name(),
         usable_bytes: placement.usable_bytes,
         tolerated: placement.tolerated,
-        speeds: speeds.and_then(|speeds| speeds.of(candidate, inputs)),
+        speeds: speeds.cloned(),
         rebuild: redundant.then_some(world.rebuild),
         window_hours: redundant.then(|| world.repair.typical_hours()),
         loss: outcome.any,
@@ -202,7 +216,9 @@ fn what_if(inputs: &Inputs, candidate: &Candidate, redundant: bool) -> Result<Ve
     let changes = Change::sensible(inputs, candidate, redundant);
     let each = changes.into_iter().map(|change| {
         let (inputs, candidate) = change.apply(inputs, candidate);
-        Ok(WhatIf { change, loss: answer(&inputs, &candidate)?.1.any })
+        let loss = answer(&inputs, &candidate)?.1.any;
+        let other = Inputs { latent: inputs.latent.other(), ..inputs };
+        Ok(WhatIf { change, loss, loss_at_other_rate: answer(&other, &candidate)?.1.any })
     });
     each.collect()
 }

@@ -4,6 +4,8 @@ use core::fmt;
 
 /// No chance below this is printed: the model is not that good.
 pub const LEAST_PRINTED: f64 = 1e-6;
+/// Above this, hundredths would be rounded to certainty.
+const CERTAIN: f64 = 0.99;
 /// Half the width of a 95 % interval in standard errors.
 const NINETY_FIVE: f64 = 1.96;
 
@@ -72,6 +74,7 @@ impl fmt::Display for Odds {
         match self.one_in() {
             Some(one_in) => write!(f, "1 in {}", grouped(one_in)),
             None if self.0 < LEAST_PRINTED => f.write_str("less than 1 in 1,000,000"),
+            None if self.0 > CERTAIN => f.write_str("over 99 in 100"),
             None => write!(f, "{} in 100", self.hundredths()),
         }
     }
@@ -136,6 +139,7 @@ mod tests {
             (7e-12, "less than 1 in 1,000,000"),
             (0.0, "less than 1 in 1,000,000"),
             (0.5519, "55 in 100"),
+            (0.9971, "over 99 in 100"),
         ] {
             assert_eq!(Odds(chance).to_string(), text);
         }

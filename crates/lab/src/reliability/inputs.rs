@@ -3,6 +3,7 @@
 use metadata::{Error, Result};
 
 use super::candidate::Candidate;
+use super::goal::Goal;
 use super::life::Life;
 use super::rate::{ELERATH_LATENT_RATE, HOURS_PER_YEAR, NEARLINE_LATENT_RATE, Rates};
 use super::rebuild::{DiskKind, Load};
@@ -67,6 +68,8 @@ pub struct Inputs {
     pub load: Load,
     /// What disks share.
     pub correlation: Correlation,
+    /// What matters most.
+    pub goal: Goal,
     /// How thoroughly to simulate.
     pub runs: Runs,
 }
@@ -89,8 +92,9 @@ impl Inputs {
             unreadable_bits: 0.0,
             detection_hours: 1.0,
             delivery_hours: 48.0,
-            load: Load { share: 0.5, limit: None },
+            load: Load { share: 0.5, ..Load::IDLE },
             correlation: Correlation::NONE,
+            goal: Goal::Safe,
             runs: Runs { count: 50_000, seed: 1 },
         }
     }

@@ -32,11 +32,13 @@ pub struct Load {
     pub share: f64,
     /// At most this many bytes per second (throttle, link, parity).
     pub limit: Option<f64>,
+    /// Where the engine has measured the share under the clients' load, that one counts instead.
+    pub is_measured: bool,
 }
 
 impl Load {
     /// No clients, no limit.
-    pub const IDLE: Load = Load { share: 1.0, limit: None };
+    pub const IDLE: Load = Load { share: 1.0, limit: None, is_measured: false };
 }
 
 /// Hours of a rebuild.
@@ -97,7 +99,7 @@ mod tests {
     fn a_limit_flattens_the_outer_tracks() {
         let (bytes, inner) = (1_000_000_000_u64, 0.5);
         let limited = |limit, share| {
-            let load = Load { share, limit: Some(limit) };
+            let load = Load { share, limit: Some(limit), is_measured: false };
             rebuild_hours(bytes, &disk(bytes, 100e6, inner), load).zone_corrected * 3600.0
         };
         // By hand: in steps of a millionth of the tracks.

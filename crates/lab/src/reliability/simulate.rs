@@ -81,8 +81,8 @@ impl Cause {
     pub const fn name(self) -> &'static str {
         match self {
             Cause::Disks => "disk failures",
-            Cause::Sector => "unreadable sectors during a rebuild",
-            Cause::SharedFault => "faults that disks share",
+            Cause::Sector => "sector errors",
+            Cause::SharedFault => "shared faults",
         }
     }
 }

@@ -152,33 +152,58 @@ fn rows_are_sorted_and_reproducible() {
     assert_eq!(advice, "None of these layouts survives the loss of a disk in 5 years.");
 }
 
-/// Speeds that say which layout they are of.
-struct Fixed;
-
-impl Speeds for Fixed {
-    fn of(&self, candidate: &Candidate, inputs: &Inputs) -> Option<LayoutSpeeds> {
-        let speed = (candidate.spares + inputs.disks) as f64;
-        let random = RandomSpeed { per_second: speed, p50_us: 1.0, p99_us: 2.0 };
-        let one = Performance {
-            sequential_read: speed,
-            sequential_write: speed,
-            random_read: random,
-            random_write: random,
-        };
-        (candidate.arrays == 1).then_some(LayoutSpeeds { healthy: one, rebuilding: Some(one) })
-    }
+/// Speeds that rise with the usable bytes, and a rebuild at a quarter of the disk's rate.
+fn speeds(inputs: &Inputs) -> Vec<LayoutSpeeds> {
+    let of = |candidate: &Candidate| {
+        let usable = candidate.place(inputs.disks, inputs.kind.bytes).expect("fits").usable_bytes;
+        let bytes_per_second = (usable / 50_000) as f64;
+        let speed = Speed { per_second: 1.0, bytes_per_second, p50_us: 1.0, p99_us: 2.0 };
+        let healthy = vec![speed];
+        let rebuild_rate = Some(inputs.kind.outer_rate / 4.0);
+        LayoutSpeeds { healthy, rebuild_rate, ..LayoutSpeeds::default() }
+    };
+    inputs.candidates.iter().map(of).collect()
 }
 
 #[test]
-fn speeds_come_from_the_caller_only() {
+fn a_measured_rebuild_counts_where_it_is_wanted() {
     let mut inputs = r5();
     inputs.runs.count = 100;
+    let (speeds, share) = (speeds(&inputs), inputs.load.share);
+    let hours = |inputs: &Inputs| {
+        let all = plan(inputs, Some(&speeds)).expect("fits");
+        assert_eq!(row(&all, "raid5").speeds.as_ref(), Some(&speeds[1]));
+        row(&all, "raid5").rebuild.expect("redundant").zone_corrected
+    };
+    let assumed = hours(&inputs);
+    inputs.load.is_measured = true;
+    assert!((hours(&inputs) / assumed - share / 0.25).abs() < 1e-9);
     let without = plan(&inputs, None).expect("fits");
     assert!(without.rows.iter().all(|row| row.speeds.is_none()));
-    let with = plan(&inputs, Some(&Fixed)).expect("fits");
-    let speed = |name| row(&with, name).speeds.map(|speeds| speeds.healthy.sequential_read);
-    assert_eq!(speed("raid5 + spare"), Some(11.0));
-    assert_eq!(speed("raid60"), None);
+}
+
+#[test]
+fn the_goal_orders_layouts_and_decides_the_advice() {
+    let mut inputs = Inputs { scrub_hours: Some(336.0), ..r5() };
+    inputs.runs.count = 5000;
+    let speeds = speeds(&inputs);
+    let best = |goal| {
+        let all = plan(&Inputs { goal, ..inputs.clone() }, Some(&speeds)).expect("fits");
+        assert_eq!(all.rows.last().map(|row| row.tolerated), Some(0), "for comparison only");
+        let first = all.rows[0].name.clone();
+        assert!(all.advice.starts_with(&format!("Choose {first}: it ")), "{}", all.advice);
+        (first, all.advice)
+    };
+    let (safe, advice) = best(Goal::Safe);
+    assert!(safe.starts_with("raid6"), "{safe}");
+    assert!(advice.contains("raid5 is faster (1 in "), "{advice}");
+    let (fast, advice) = best(Goal::Fast);
+    assert_eq!(fast, "raid5");
+    assert!(
+        advice.contains(&format!("{safe} is safer (")) && advice.contains("% slower"),
+        "{advice}"
+    );
+    assert_eq!(best(Goal::Space).0, "raid5");
 }
 
 #[test]

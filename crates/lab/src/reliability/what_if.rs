@@ -32,6 +32,8 @@ pub struct WhatIf {
     pub change: Change,
     /// Chance of any loss in the mission.
     pub loss: Estimate,
+    /// The same by the other published rate of latent errors.
+    pub loss_at_other_rate: Estimate,
 }
 
 impl Change {

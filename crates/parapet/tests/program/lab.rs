@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde_json::Value;
+
 use crate::world::World;
 
 const EXPERIMENT: &str = r#"
@@ -64,29 +66,104 @@ fn a_plan_compares_layouts() {
 #[test]
 fn a_plan_measures_speeds_with_the_engine() {
     let world = World::new();
-    let found = world.json(&["plan", "3xhd501lj"]);
+    let layouts = ["--layouts", "raid0,raid5"];
+    let found = world.json(&[&["plan", "3xhd501lj"], &layouts[..]].concat());
     let row = |name: &str| {
         let rows = found["layouts"].as_array().unwrap();
         rows.iter().find(|row| row["name"] == name).unwrap().clone()
     };
-    let rate = |row: &serde_json::Value, state: &str| {
-        row[state]["sequential_read_bytes_per_second"].as_f64().unwrap()
-    };
+    let rate = |row: &Value, state: &str| row[state][0]["bytes_per_second"].as_f64().unwrap();
     let (raid0, raid5) = (row("raid0"), row("raid5"));
+    assert_eq!(found["layouts"].as_array().unwrap().len(), 2);
     assert!(rate(&raid0, "healthy") > 2.7 * 86e6, "{raid0}");
-    assert!(raid0["rebuilding"].is_null());
+    assert_eq!(raid0["rebuilding"], serde_json::json!([]));
     assert!(rate(&raid5, "rebuilding") < rate(&raid5, "healthy"), "{raid5}");
+    let names: Vec<&str> =
+        raid5["degraded"].as_array().unwrap().iter().filter_map(|it| it["load"].as_str()).collect();
+    assert_eq!(names, ["read", "write", "4K reads", "4K writes"]);
+}
+
+#[test]
+fn a_plan_answers_for_a_load_and_a_goal() {
+    let world = World::new();
+    let plan = ["plan", "4x500GB:hd501lj", "--layouts", "raid5,raid6,raid10"];
+    let first = |more: &[&str]| {
+        let found = world.json(&[&plan[..], more].concat());
+        assert!(found["advice"].as_str().unwrap().starts_with("Choose raid"), "{found}");
+        found["layouts"][0].clone()
+    };
+    let safe = first(&["--load", "mail"]);
+    assert_eq!(
+        (&safe["name"], &safe["healthy"][0]["load"]),
+        (&"raid6".into(), &"mail server".into())
+    );
+    // The engine's rate at the outer tracks decides the hours, not an assumed share.
+    let rate = safe["rebuild_bytes_per_second"].as_f64().unwrap();
+    let hours = safe["rebuild_hours_at_start_rate"].as_f64().unwrap();
+    assert!((rate * hours * 3600.0 / 500e9 - 1.0).abs() < 0.01, "{safe}");
+    let own = world.path("own.toml").display().to_string();
+    let worker = "[[load.worker]]\npattern = \"random\"\nsize = \"4KiB\"\ncount = 8\n";
+    fs::write(&own, worker).unwrap();
+    let space = first(&["--load", &own, "--goal", "space", "--rebuild-share", "50"]);
+    assert_eq!(space["name"], "raid5");
+    let halved = space["rebuild_hours_at_start_rate"].as_f64().unwrap();
+    assert!((halved - 3.2).abs() < 0.1, "assumed: {space}");
+    fs::write(&own, format!("{worker}zone = \"9TB\"\n")).unwrap();
+    let far = [&plan[..], &["--load", &own]].concat();
+    assert!(world.refused(&far, 2, "PPT-2001").contains("its zone ends"));
+}
+
+#[test]
+fn a_plan_takes_classes_spares_and_the_rate_of_a_data_sheet() {
+    let world = World::new();
+    let plan = |disks: &str, more: &[&str]| {
+        world.json(&[&["plan", disks, "--no-speeds", "--layouts", "raid5"], more].concat())
+    };
+    let usual = &plan("6x4TB:nearline", &[])["layouts"][0];
+    assert!(usual["usable_bytes"].as_f64().unwrap() > 19.8e12, "{usual}");
+    let literal = &plan("6x4TB:nearline", &["--assume", "ure=1e-14"])["layouts"][0];
+    let loss = |row: &Value| row["loss"].as_f64().unwrap();
+    assert!(loss(literal) > 5.0 * loss(usual), "{literal}");
+    let spared = ["plan", "6x4TB:nearline", "--no-speeds", "--spare", "2"];
+    let names = world.json(&spared)["layouts"].to_string();
+    assert!(names.contains("raid6 + 2 spares") && !names.contains("\"raid6\""), "{names}");
+    let aged = plan("6x4TB:nearline", &["--age", "8y"]);
+    assert!(
+        loss(&aged["layouts"][0]) > loss(usual)
+            && aged["assumptions"][0].to_string().contains("8 years old")
+    );
 }
 
 #[test]
 fn what_no_plan_can_be_made_of_is_refused() {
     let world = World::new();
-    for disks in ["hd501lj", "1xhd501lj", "101xhd501lj", "4xno-such-disk", "x", "4x"] {
-        world.refused(&["plan", disks], 2, "PPT-2001");
+    let wrong = ["hd501lj", "0xhd501lj", "1xhd501lj", "10000xhd501lj", "4xno-such-disk", "x", "4x"];
+    for disks in wrong.into_iter().chain(["4x1EB:nearline", "4x:nearline", "4x-1TB:ssd", "-1xssd"])
+    {
+        world.refused(&["plan", "--no-speeds", disks], 2, "PPT-2001");
     }
-    for option in [["--afr", "0"], ["--scrub", "often"], ["--class", "none"], ["--repair", "-1h"]] {
+    for option in [
+        ["--afr", "0"],
+        ["--scrub", "often"],
+        ["--class", "none"],
+        ["--repair", "-1h"],
+        ["--spare", "-1"],
+        ["--mission", "1ms"],
+        ["--scrub", "1ms"],
+        ["--age", "1000000y"],
+        ["--mission", "99999999999999999999y"],
+        ["--assume", "ure=2"],
+        ["--assume", "luck=1"],
+        ["--spare", "3"],
+        ["--layouts", "raid7"],
+        ["--goal", "fast"],
+        ["--load", "mail"],
+    ] {
         let words = [&["plan", "4xhd501lj", "--no-speeds"], &option[..]].concat();
         world.refused(&words, 2, "PPT-2001");
+    }
+    for load in ["no-such-file", "/", "/dev/null"] {
+        world.refused(&["plan", "4xhd501lj", "--load", load], 2, "PPT-2001");
     }
 }
 

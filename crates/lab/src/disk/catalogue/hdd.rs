@@ -65,6 +65,13 @@ impl HddEntry {
         self.sectors.0
     }
 
+    /// The same with another number of sectors; `None` if that is more than its zones hold.
+    pub(super) fn resized(&self, sectors: u64) -> Option<HddEntry> {
+        let fits = self.zones.is_none() || sectors <= self.sectors.0;
+        let size = Sourced(sectors, self.sectors.1.clone());
+        fits.then(|| HddEntry { sectors: size, ..self.clone() })
+    }
+
     /// Revolutions per minute.
     pub fn rpm(&self) -> u32 {
         self.rpm.0

@@ -37,6 +37,11 @@ pub struct FlashEntry {
 }
 
 impl FlashEntry {
+    /// The same with another number of sectors.
+    pub(crate) fn resized(&self, sectors: u64) -> FlashEntry {
+        FlashEntry { sectors: Sourced(sectors, self.sectors.1.clone()), ..self.clone() }
+    }
+
     /// The model's parameters, of a disk that random writes have used for long.
     pub fn spec(&self) -> Spec {
         Spec {
