@@ -85,8 +85,9 @@ struct Request {
     attempt: Option<Attempt>,
     /// Some members may have it: it must be sent until all have.
     started: bool,
-    /// The losses that were reported when it arrived.
+    /// When it arrived: the losses reported and the writes acknowledged.
     reported: u64,
+    written: u64,
 }
 
 /// One execution, in one epoch.
@@ -131,6 +132,8 @@ pub struct Client {
     /// Times that unflushed writes may have been lost, and how many of these a flush reported.
     losses: u64,
     reported: u64,
+    /// Writes acknowledged at the last loss.
+    lost_until: u64,
     evicted: bool,
 }
 
@@ -156,6 +159,7 @@ impl Client {
             unflushed: false,
             losses: 0,
             reported: 0,
+            lost_until: 0,
             evicted: false,
         }
     }
@@ -213,8 +217,8 @@ impl Client {
     }
 
     fn submit(&mut self, cause: For, work: Work) {
-        let request =
-            Request { cause, work, attempt: None, started: false, reported: self.reported };
+        let (reported, written) = (self.reported, self.written);
+        let request = Request { cause, work, attempt: None, started: false, reported, written };
         self.requests.insert(self.next_request, request);
         self.next_request += 1;
     }
@@ -246,7 +250,10 @@ impl Client {
             let restarted =
                 slots.any(|(old, new)| new.state == State::InSync && new.boot != old.boot);
             if restarted && !broken(Broken::LossUnreported) {
-                self.losses += u64::from(self.unflushed);
+                if self.unflushed {
+                    self.losses += 1;
+                    self.lost_until = self.written;
+                }
                 self.holds.values_mut().for_each(|hold| hold.suspect = true);
             }
         }
@@ -313,7 +320,10 @@ impl Client {
             Work::Flush => {
                 let lost = self.losses > request.reported;
                 if let For::Upper(_) = request.cause {
-                    self.reported = self.losses;
+                    // A flush that is older than a lost write does not report it.
+                    if request.written >= self.lost_until {
+                        self.reported = self.losses;
+                    }
                     self.unflushed &= self.written != attempt.written;
                 }
                 if lost { Err(Failure::Lost) } else { Ok(Vec::new()) }

@@ -123,7 +123,6 @@ impl Leader {
 
     /// Frees the regions of clients that every live member has fenced.
     pub(super) fn advance_evictions(&mut self, out: &mut Vec<Action>) {
-        self.clear_unclaimed();
         let ready = |eviction: &Eviction| {
             let fenced = self.config.live().all(|member| eviction.fenced.contains(&member));
             let skip = broken(Broken::EvictsUnfenced);

@@ -213,6 +213,23 @@ impl Leader {
         }
     }
 
+    /// Repeats grants that the client does not know of: it takes them or gives them back. A late
+    /// copy of a request would otherwise leave a grant behind for ever.
+    pub(super) fn remind(
+        &self,
+        host: (ClientId, Incarnation),
+        held: &[Claim],
+        out: &mut Vec<Action>,
+    ) {
+        for (&region, entry) in &self.regions {
+            let Some(holder) = entry.holders.get(&host.0) else { continue };
+            let known = held.contains(&Claim { region, grant: holder.grant });
+            if holder.logged && holder.incarnation == host.1 && !known {
+                self.say(host, ToClient::Grant(region, holder.grant), out);
+            }
+        }
+    }
+
     /// Once all holders are known, clears the marks that nobody claims.
     pub(super) fn clear_unclaimed(&mut self) {
         if self.inherited.is_empty() {

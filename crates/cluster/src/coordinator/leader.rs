@@ -45,6 +45,8 @@ pub(super) struct Leader {
     pub(super) config: Config,
     /// The last proposal without a known outcome; only a mutant looks at it.
     pub(super) proposed: Option<Config>,
+    /// A replacement of unknown outcome may still take effect.
+    pub(super) unsettled: bool,
     /// The last epoch that every live member has adopted.
     pub(super) raised: Option<Epoch>,
     /// A higher term that was heard of.
@@ -83,6 +85,7 @@ impl Leader {
             watches: vec![Watch::default(); config.slots.len()],
             config,
             proposed: None,
+            unsettled: false,
             raised: None,
             deposed: Term(0),
             reading: Some(BTreeMap::new()),
@@ -209,6 +212,7 @@ impl Leader {
                 self.renew(client, incarnation, epoch, out);
                 if term == self.term {
                     self.declare(client, incarnation, &held);
+                    self.remind((client, incarnation), &held, out);
                 }
                 self.say((client, incarnation), ToClient::Renewed(sent_ms), out);
             }
@@ -311,6 +315,8 @@ impl Leader {
         self.activate(out);
         self.finish_batch(out);
         self.advance_evictions(out);
+        // Before anything is granted: a new grant may set one of these marks again.
+        self.clear_unclaimed();
         self.advance_job(out);
         self.admit(out);
         self.next_batch(out);

@@ -105,11 +105,16 @@ impl Leader {
         // Higher than ours only if the store was restored from a backup.
         let floor = self.watches.iter().map(|watch| watch.epoch).max().unwrap_or_default();
         self.proposed = self.config.successor(&seen, floor);
+        if self.proposed.is_none() && self.unsettled {
+            // The same content under a new version: the late replacement cannot succeed any more.
+            self.proposed = Some(self.config.clone());
+        }
         self.proposed.clone()
     }
 
     /// The outcome of the last proposal is unknown.
     pub(super) fn unknown(&mut self) {
+        self.unsettled = true;
         if broken(Broken::UnknownIsDone)
             && let Some(config) = self.proposed.take()
         {
@@ -119,6 +124,7 @@ impl Leader {
 
     /// The store holds this configuration, under this term.
     pub(super) fn decided(&mut self, version: Version, config: Config) {
+        self.unsettled &= version == self.version;
         self.version = version;
         if config.epoch <= self.config.epoch {
             return;

@@ -175,7 +175,8 @@ impl Oracle {
         for block in &mut self.blocks {
             block.readers.retain(|&host, _| !dead(host));
             if let Some((_, value)) = block.active.take_if(|(host, _)| dead(*host)) {
-                block.torn = true;
+                // It may have replaced the last one.
+                (block.torn, block.unflushed, block.last) = (true, false, None);
                 for (allowed, piece) in block.allowed.iter_mut().zip(value) {
                     allowed.insert(piece);
                 }

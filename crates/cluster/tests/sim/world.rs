@@ -10,7 +10,7 @@ use cluster::client::Client;
 use cluster::coordinator::Coordinator;
 use cluster::decisions::{self, Value, Version};
 use cluster::ids::{CandidateId, ClientId, Incarnation, MemberId, Ms, Term};
-use cluster::member::{IoId, Member, Peer};
+use cluster::member::{Header, IoId, Member, Peer};
 use cluster::message::{FromClient, FromMember, ToClient, ToMember};
 
 use crate::faults::{CALM_MS, Fault, schedule};
@@ -272,6 +272,7 @@ impl World {
     fn tear(&mut self, index: usize) {
         let node = &mut self.ground.members[index];
         let Some((slot, bytes)) = node.storing.take() else { return };
+        let new = Header::newest([&bytes, &[]]);
         match self.rng.below(3) {
             0 => {}
             1 => {
@@ -284,11 +285,12 @@ impl World {
                 torn.resize(torn.len().max(whole), 0);
                 self.mark(marks::TORN_HEADER);
             }
-            _ => {
-                node.slots[slot] = bytes;
-                let header = cluster::member::Header::newest([&node.slots[0], &node.slots[1]]);
-                node.header = header;
-            }
+            _ => node.slots[slot] = bytes,
+        }
+        // A start must find the last one or this one, whole.
+        let node = &mut self.ground.members[index];
+        if Header::newest([&node.slots[0], &node.slots[1]]) == new {
+            node.header = new;
         }
     }
 }
