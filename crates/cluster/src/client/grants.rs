@@ -39,6 +39,11 @@ pub(super) struct Hold {
 }
 
 impl Client {
+    /// True while it may write the region.
+    pub fn holds(&self, region: Region) -> bool {
+        self.holds.get(&region).is_some_and(|hold| hold.phase == Phase::Held)
+    }
+
     /// Whether a write may be issued; asks for the grant if not.
     pub(super) fn may_write(&mut self, block: u64, started: bool, out: &mut Vec<Action>) -> bool {
         let config = self.config.as_ref().expect("requests start in an epoch");

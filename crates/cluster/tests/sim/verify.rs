@@ -8,10 +8,10 @@
 //! | I4 | `stored`: log positions only rise; `applied`: no write of a deposed coordinator |
 //! | I5 | `stored`, `applied`: numbers only rise; nothing refused changes the medium |
 //! | I6 | `acknowledged`: every member in sync has the write |
-//! | I7, I8 | `applied`: no resync write in a held region; `stored`: one holder if exclusive |
+//! | I7, I8 | `applied`: no resync write in a held region; `alone`: one holder if exclusive |
 //! | I13 | `world`: in the end all requests complete, all members are in sync |
 //! | I15 | `flushed`: on the media, without their caches |
-//! | I16 | `applied`: an exclusive region has one holder, whatever timed out |
+//! | I16 | `alone`: an exclusive region has one holder, whatever timed out |
 //! | I17 | copies and disorder of all messages, in every seed |
 //! | I18 | `decided`: each epoch once, and members enter through REBUILDING |
 //!
@@ -20,13 +20,13 @@
 
 use cluster::code;
 use cluster::config::{Config, Mode, State};
-use cluster::ids::MemberId;
+use cluster::ids::{ClientId, MemberId};
 use cluster::member::Header;
 use cluster::message::{Stamp, Who};
 use cluster::record::Mark;
 
 use crate::ground::Ground;
-use crate::oracle::Host;
+use crate::oracle::{Host, Oracle};
 
 type Verdict = Result<(), String>;
 
@@ -44,6 +44,16 @@ impl Ground {
         &self.members[usize::from(member.0)].header.log.marks
     }
 
+    /// True if the content of a member matters: it is in sync, or adopted the epoch in which it is
+    /// rebuilt. Before, late requests of old epochs still reach it.
+    pub fn counts(&self, config: &Config, member: usize) -> bool {
+        match config.slot(MemberId(member as u16)).state {
+            State::InSync => true,
+            State::Rebuilding => self.members[member].header.epoch >= config.epoch,
+            State::Missing => false,
+        }
+    }
+
     /// A write took effect on a member's medium.
     pub fn applied(&self, config: &Config, member: usize, stamp: &Stamp, block: u64) -> Verdict {
         let promise = &self.members[member].promise;
@@ -51,8 +61,7 @@ impl Ground {
             format!("I5: member {member} raised to {:?} executes {stamp:?}", promise.epoch)
         })?;
         let region = config.shape.region(block);
-        let id = MemberId(member as u16);
-        let live = config.slot(id).state != State::Missing;
+        let live = self.counts(config, member);
         match stamp.who {
             Who::Client(client, incarnation) => {
                 let least = promise.least.get(&client).copied().unwrap_or_default();
@@ -79,23 +88,28 @@ impl Ground {
     }
 
     /// A member's header became durable.
-    pub fn stored(&self, config: &Config, member: usize, old: &Header) -> Verdict {
+    pub fn stored(&self, member: usize, old: &Header) -> Verdict {
         let new = &self.members[member].header;
         let least = old.least.iter().all(|(id, least)| new.least.get(id) >= Some(least));
         let rises = new.epoch >= old.epoch && new.term >= old.term && new.boot >= old.boot;
         require(rises && least, || format!("I5: member {member} falls back: {old:?} {new:?}"))?;
         require(new.log.at >= old.log.at, || format!("I4: the log of member {member} falls back"))?;
-        if config.shape.mode == Mode::Exclusive {
-            let held = new.log.marks.iter().filter_map(|mark| match *mark {
-                Mark::Held(region, ..) => Some(region),
-                _ => None,
-            });
-            let mut held: Vec<_> = held.collect();
-            let all = held.len();
-            held.dedup();
-            require(held.len() == all, || format!("I8, I16: two holders: {:?}", new.log.marks))?;
-        }
         Ok(())
+    }
+
+    /// A client writes a region: if that is exclusive, no other client believes to hold it. Those
+    /// that are fenced may: their requests are refused.
+    pub fn alone(&self, config: &Config, writer: ClientId, block: u64, oracle: &Oracle) -> Verdict {
+        let region = config.shape.region(block);
+        let other = self.clients.iter().zip(0..).find(|(node, index)| {
+            let holds = node.machine.as_ref().is_some_and(|machine| machine.holds(region));
+            let fenced = oracle.is_fenced((ClientId(*index), node.incarnation));
+            ClientId(*index) != writer && holds && !fenced
+        });
+        let shared = config.shape.mode == Mode::Shared;
+        require(shared || other.is_none(), || {
+            format!("I8, I16: {writer:?} writes {region:?}, another client holds it")
+        })
     }
 
     /// Regions that any log of a member in sync calls clean match on all of these, and would match

@@ -5,7 +5,7 @@ use cluster::config::{Config, State};
 use cluster::coordinator;
 use cluster::decisions::{Outcome, Request, Version};
 use cluster::member;
-use cluster::message::{Answer, FromMember, Io, ToClient};
+use cluster::message::{Answer, FromMember, Io, ToClient, Who};
 use cluster::record::Mark;
 
 use super::{Event, Packet, World};
@@ -195,7 +195,7 @@ impl World {
         node.header = machine.durable().clone();
         self.tell(|| format!("member {index} has stored generation {generation}"));
         let config = self.value.config.clone();
-        let verdict = self.ground.stored(&config, index, &old);
+        let verdict = self.ground.stored(index, &old);
         self.require(verdict);
         self.note_marks(index, &old, &config);
         let verdict = self.ground.clean_regions_match(&config);
@@ -239,6 +239,11 @@ impl World {
         if let Io::Write(block, _) = request {
             let verdict = self.ground.applied(&config, index, &stamp, block);
             self.require(verdict);
+            let live = self.ground.counts(&config, index);
+            if let (Who::Client(client, _), true) = (stamp.who, live) {
+                let verdict = self.ground.alone(&config, client, block, &self.oracle);
+                self.require(verdict);
+            }
             let verdict = self.ground.clean_regions_match(&config);
             self.require(verdict);
         }
