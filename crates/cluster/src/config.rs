@@ -162,7 +162,16 @@ impl Config {
     pub fn successor(&self, seen: &[Seen], floor: Epoch) -> Option<Config> {
         assert_eq!(seen.len(), self.slots.len(), "one observation of each member");
         let mut next = self.clone();
-        let mut in_sync = self.in_sync().count();
+        // Members that enter now count first: they let others leave.
+        let enters = |slot: &Slot, seen: &Seen| match *seen {
+            Seen::Alive { boot, ready } => {
+                slot.state == State::Rebuilding && boot == slot.boot && ready
+            }
+            Seen::Silent => false,
+        };
+        let pairs = self.slots.iter().zip(seen);
+        let entering = pairs.filter(|(slot, seen)| enters(slot, seen)).count();
+        let mut in_sync = self.in_sync().count() + entering;
         for (slot, &seen) in next.slots.iter_mut().zip(seen) {
             let spare = in_sync > self.needed() || broken(Broken::RemovesTooMany);
             let before = slot.state;
@@ -256,5 +265,6 @@ mod tests {
         assert_eq!(mirror("ii", ".."), "mi");
         assert_eq!(mirror("mi", ".."), "same");
         assert_eq!(mirror("mi", ".b"), "mI");
+        assert_eq!(mirror("rir", "Aba"), "iRr", "the one that enters replaces the other");
     }
 }

@@ -24,7 +24,7 @@ pub struct Block {
     /// Of each data piece.
     allowed: Vec<BTreeSet<u64>>,
     /// Anything is allowed.
-    wild: bool,
+    pub wild: bool,
     /// The write in progress.
     pub active: Option<(Host, Vec<u64>)>,
     /// The last acknowledged write, its number, and whether it is flushed.

@@ -78,6 +78,10 @@ impl World {
                 let verdict = self.ground.acknowledged(&config, block, &value);
                 self.require(verdict);
                 self.oracle.written(host, block as usize);
+                // Members answered before too many of them restarted.
+                let machine = self.ground.clients[index].machine.as_ref();
+                let epoch = machine.and_then(client::Client::epoch);
+                self.oracle.blocks[block as usize].wild |= epoch < Some(self.mass_restart);
             }
             (Task::Read(block), Ok(bytes)) => {
                 let value: Vec<u64> = bytes.chunks(8).map(crate::medium::number).collect();
