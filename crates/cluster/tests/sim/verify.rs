@@ -39,19 +39,19 @@ pub fn bytes(value: &[u64]) -> Vec<u8> {
     value.iter().flat_map(|piece| piece.to_le_bytes()).collect()
 }
 
+/// True if a write counts: the member is in sync, or is rebuilt in this very epoch. Late requests of
+/// old epochs reach a member that returns; they end before the epoch opens.
+pub fn counts(config: &Config, member: usize, stamp: &Stamp) -> bool {
+    match config.slot(MemberId(member as u16)).state {
+        State::InSync => true,
+        State::Rebuilding => stamp.epoch >= config.epoch,
+        State::Missing => false,
+    }
+}
+
 impl Ground {
     fn marks(&self, member: MemberId) -> &std::collections::BTreeSet<Mark> {
         &self.members[usize::from(member.0)].header.log.marks
-    }
-
-    /// True if the content of a member matters: it is in sync, or adopted the epoch in which it is
-    /// rebuilt. Before, late requests of old epochs still reach it.
-    pub fn counts(&self, config: &Config, member: usize) -> bool {
-        match config.slot(MemberId(member as u16)).state {
-            State::InSync => true,
-            State::Rebuilding => self.members[member].header.epoch >= config.epoch,
-            State::Missing => false,
-        }
     }
 
     /// A write took effect on a member's medium.
@@ -61,7 +61,7 @@ impl Ground {
             format!("I5: member {member} raised to {:?} executes {stamp:?}", promise.epoch)
         })?;
         let region = config.shape.region(block);
-        let live = self.counts(config, member);
+        let live = counts(config, member, stamp);
         match stamp.who {
             Who::Client(client, incarnation) => {
                 let least = promise.least.get(&client).copied().unwrap_or_default();
@@ -80,7 +80,9 @@ impl Ground {
                 })?;
                 let held = |mark: &Mark| matches!(*mark, Mark::Held(of, ..) if of == region);
                 let held = config.in_sync().any(|member| self.marks(member).iter().any(held));
-                require(!held || !live, || {
+                // One of an earlier epoch is drained before this one is open.
+                let current = live && stamp.epoch >= config.epoch;
+                require(!held || !current, || {
                     format!("I7, I8: a resync of {term:?} writes {region:?}, which is held")
                 })
             }

@@ -139,14 +139,16 @@ impl World {
             }
             (Node::Client(index), Packet::ToClient(incarnation, term, message)) => {
                 if incarnation == self.ground.clients[index].incarnation {
-                    if matches!(message, ToClient::Grant(..)) {
-                        let before = self.sequence;
-                        self.client(index, client::Event::Coordinator(term, message));
-                        if self.sequence > before + 2 {
-                            self.mark(marks::GRANT_RETURNED);
-                        }
-                    } else {
-                        self.client(index, client::Event::Coordinator(term, message));
+                    let region = match message {
+                        ToClient::Grant(region, _) => Some(region),
+                        _ => None,
+                    };
+                    self.client(index, client::Event::Coordinator(term, message));
+                    let machine = self.ground.clients[index].machine.as_ref();
+                    if let (Some(region), Some(machine)) = (region, machine)
+                        && !machine.holds(region)
+                    {
+                        self.mark(marks::GRANT_RETURNED);
                     }
                 }
             }
@@ -176,7 +178,7 @@ impl World {
         let raised = |member: cluster::ids::MemberId| {
             self.ground.members[usize::from(member.0)].header.epoch >= config.epoch
         };
-        if !config.live().all(raised) {
+        if config.epoch.0 > 1 && !config.live().all(raised) {
             self.mark(marks::TAKEOVER_UNDECIDED);
         }
     }
@@ -239,7 +241,7 @@ impl World {
         if let Io::Write(block, _) = request {
             let verdict = self.ground.applied(&config, index, &stamp, block);
             self.require(verdict);
-            let live = self.ground.counts(&config, index);
+            let live = verify::counts(&config, index, &stamp);
             if let (Who::Client(client, _), true) = (stamp.who, live) {
                 let verdict = self.ground.alone(&config, client, block, &self.oracle);
                 self.require(verdict);
