@@ -56,8 +56,6 @@ ways! {
     ReleasesInFlight: "G4",
     /// The first release of a region clears it for all holders.
     FirstReleaseCleans: "G4, section 0 (6)",
-    /// A suspect region counts as clean.
-    SuspectForgotten: "G4",
     /// Exclusive grants are shared.
     ExclusiveShared: "I8",
     /// A client takes a grant of a deposed coordinator.

@@ -12,7 +12,7 @@
 //!
 //! Acknowledged writes that are not flushed are never sent again: another client may have written
 //! the block since. If a member that stays in sync restarts, they may be lost in part. Then the
-//! next flush fails with [`Failure::Lost`], and the regions are given back as suspect.
+//! next flush fails with [`Failure::Lost`].
 //!
 //! Invariants: no write is issued in a region without a grant. A flush covers every write that was
 //! acknowledged before it, on the boots of its own epoch. Once evicted, nothing more is answered.
@@ -249,12 +249,9 @@ impl Client {
             let mut slots = old.slots.iter().zip(&config.slots);
             let restarted =
                 slots.any(|(old, new)| new.state == State::InSync && new.boot != old.boot);
-            if restarted && !broken(Broken::LossUnreported) {
-                if self.unflushed {
-                    self.losses += 1;
-                    self.lost_until = self.written;
-                }
-                self.holds.values_mut().for_each(|hold| hold.suspect = true);
+            if restarted && self.unflushed && !broken(Broken::LossUnreported) {
+                self.losses += 1;
+                self.lost_until = self.written;
             }
         }
         self.renewed_ms = self.now;

@@ -139,15 +139,8 @@ pub enum FromClient {
     },
     /// Ask for a grant.
     Want(Region, GrantId),
-    /// Give a grant back: all writes are flushed. If `suspect`, some may be lost in part.
-    Release {
-        /// The region.
-        region: Region,
-        /// The grant's number.
-        grant: GrantId,
-        /// True if a member in sync restarted while writes were unflushed.
-        suspect: bool,
-    },
+    /// Give a grant back: all writes are flushed.
+    Release(Region, GrantId),
     /// A member does not answer.
     Unreachable(MemberId),
 }

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!   Held     a client may have writes in this region
-//!   Unsync   a writer of this region died, or its writes may be lost in part: compare it
+//!   Unsync   a writer of this region died: make its pieces match
 //!   Stale    a member missed writes in this region
 //!   Evicted  requests of this client up to this incarnation are refused
 //! ```

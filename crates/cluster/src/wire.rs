@@ -372,10 +372,9 @@ impl Wire for FromClient {
                 out.push(2);
                 (*region, *grant).put(out);
             }
-            FromClient::Release { region, grant, suspect } => {
+            FromClient::Release(region, grant) => {
                 out.push(3);
                 (*region, *grant).put(out);
-                suspect.put(out);
             }
             FromClient::Unreachable(member) => {
                 out.push(4);
@@ -393,11 +392,7 @@ impl Wire for FromClient {
                 epoch: Wire::take(from)?,
             },
             2 => FromClient::Want(Wire::take(from)?, Wire::take(from)?),
-            3 => FromClient::Release {
-                region: Wire::take(from)?,
-                grant: Wire::take(from)?,
-                suspect: Wire::take(from)?,
-            },
+            3 => FromClient::Release(Wire::take(from)?, Wire::take(from)?),
             4 => FromClient::Unreachable(Wire::take(from)?),
             _ => return Err(Malformed::Value),
         })

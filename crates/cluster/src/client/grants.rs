@@ -29,8 +29,6 @@ pub(super) struct Hold {
     pub(super) grant: GrantId,
     /// The coordinator wants it back: no write starts any more.
     pub(super) draining: bool,
-    /// Writes may be lost in part.
-    pub(super) suspect: bool,
     /// Some writes are not flushed.
     pub(super) dirty: bool,
     /// Writes issued so far.
@@ -55,9 +53,9 @@ impl Client {
         }
         let grant = GrantId(self.next_grant);
         self.next_grant += 1;
-        let (draining, suspect, dirty) = (false, false, false);
+        let (draining, dirty) = (false, false);
         let (phase, issued, last_ms) = (Phase::Wanting, 0, self.now);
-        let hold = Hold { phase, grant, draining, suspect, dirty, issued, last_ms };
+        let hold = Hold { phase, grant, draining, dirty, issued, last_ms };
         self.holds.insert(region, hold);
         out.push(Action::Coordinators(FromClient::Want(region, grant)));
         false
@@ -77,11 +75,7 @@ impl Client {
                     hold.last_ms = self.now;
                 }
             }
-            _ => out.push(Action::Coordinators(FromClient::Release {
-                region,
-                grant,
-                suspect: false,
-            })),
+            _ => out.push(Action::Coordinators(FromClient::Release(region, grant))),
         }
     }
 
@@ -168,7 +162,6 @@ impl Client {
     }
 
     fn release_message(&self, region: Region) -> Action {
-        let Hold { grant, suspect, .. } = self.holds[&region];
-        Action::Coordinators(FromClient::Release { region, grant, suspect })
+        Action::Coordinators(FromClient::Release(region, self.holds[&region].grant))
     }
 }

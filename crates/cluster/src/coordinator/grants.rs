@@ -163,7 +163,6 @@ impl Leader {
         client: ClientId,
         incarnation: Incarnation,
         (region, grant): (Region, GrantId),
-        suspect: bool,
         out: &mut Vec<Action>,
     ) {
         if !self.inherited.is_empty() {
@@ -186,9 +185,6 @@ impl Leader {
             all.into_iter().for_each(|mark| self.commit.record(false, mark));
         }
         self.commit.record(false, Mark::Held(region, client, incarnation));
-        if suspect && !broken(Broken::SuspectForgotten) {
-            self.commit.record(true, Mark::Unsync(region));
-        }
         self.commit.then(Effect::Released(region, (client, incarnation), grant));
     }
 

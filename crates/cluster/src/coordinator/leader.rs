@@ -217,8 +217,8 @@ impl Leader {
                 self.say((client, incarnation), ToClient::Renewed(sent_ms), out);
             }
             FromClient::Want(region, grant) => self.want(client, incarnation, region, grant, out),
-            FromClient::Release { region, grant, suspect } => {
-                self.released(client, incarnation, (region, grant), suspect, out);
+            FromClient::Release(region, grant) => {
+                self.released(client, incarnation, (region, grant), out);
             }
             FromClient::Unreachable(member) => self.unreachable(client, incarnation, member),
         }

@@ -129,10 +129,11 @@ impl Leader {
         if config.epoch <= self.config.epoch {
             return;
         }
+        // Also on a member that is rebuilt already: it may have unflushed writes that a member in
+        // sync has just lost. So a lost cache needs no mark of its own.
         let dirty: BTreeSet<Region> = record::dirty(&self.commit.marks);
         for member in config.members().filter(|&member| !config.is_in_sync(member)) {
-            let changed = config.slot(member) != self.config.slot(member);
-            for &region in dirty.iter().filter(|_| changed && !broken(Broken::StaleForgotten)) {
+            for &region in dirty.iter().filter(|_| !broken(Broken::StaleForgotten)) {
                 self.commit.record(true, Mark::Stale(member, region));
             }
         }

@@ -8,7 +8,7 @@ fn samples() -> Vec<FromClient> {
         FromClient::Join,
         FromClient::Renew { sent_ms: 5, term: Term(2), held: vec![claim; 3], epoch: Epoch(4) },
         FromClient::Want(Region(1), GrantId(2)),
-        FromClient::Release { region: Region(1), grant: GrantId(2), suspect: true },
+        FromClient::Release(Region(1), GrantId(2)),
         FromClient::Unreachable(MemberId(1)),
     ]
 }

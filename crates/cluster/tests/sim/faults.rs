@@ -17,6 +17,8 @@ pub enum Fault {
     Cut(Node, Node, Ms),
     /// No message to or from this node.
     Isolate(Node, Ms),
+    /// No message between these and the others.
+    Split(Vec<Node>, Ms),
     /// Messages are lost, copied and late.
     Bad(Ms),
     /// A member's medium is slow.
@@ -34,7 +36,7 @@ fn any(rng: &mut Rng, ground: &Ground) -> Fault {
     let candidate = Node::Candidate(rng.below(ground.candidates.len() as u64) as usize);
     let client = Node::Client(rng.below(ground.clients.len() as u64) as usize);
     let time = rng.within(50, 2500);
-    match rng.below(16) {
+    match rng.below(18) {
         0 | 1 => Fault::Crash(member, time),
         2 | 3 => Fault::Crash(client, time),
         4 | 5 => Fault::Crash(candidate, time),
@@ -47,6 +49,10 @@ fn any(rng: &mut Rng, ground: &Ground) -> Fault {
         12 => Fault::Bad(time),
         13 => Fault::Slow(rng.below(ground.members.len() as u64) as usize, time),
         14 => Fault::Store(time),
+        15 | 16 => {
+            let some = nodes.iter().copied().filter(|_| rng.percent(40));
+            Fault::Split(some.collect(), time)
+        }
         // A quick restart, which a timeout does not see.
         _ => Fault::Crash(member, 5),
     }

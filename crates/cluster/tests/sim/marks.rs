@@ -33,7 +33,6 @@ marks! {
     SECOND_HOLDER = "grant: two holders of a region";
     DRAINED = "grant: drained";
     HANDED_OVER = "grant: an exclusive region changes hands";
-    SUSPECT = "grant: given back as suspect";
     GRANT_RETURNED = "grant: a late copy is given back";
     PARKED = "write: sent again in a new epoch";
     COPY_DROPPED = "write: a late copy is dropped";
@@ -45,5 +44,6 @@ marks! {
     RESYNCED = "resync: an unsync region";
     RESYNC_DEGRADED = "resync: with a member missing";
     RESYNC_ABANDONED = "resync: abandoned by a change of the membership";
+    SPLIT = "links: two groups of nodes";
     TORN_READ = "read: a block that a dead client was writing";
 }

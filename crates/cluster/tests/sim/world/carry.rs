@@ -131,8 +131,7 @@ impl World {
                 client::Action::Coordinators(message) => {
                     self.through_bytes(&message);
                     match &message {
-                        FromClient::Release { suspect: true, .. } => self.mark(marks::SUSPECT),
-                        FromClient::Release { .. } | FromClient::Want(..) => {
+                        FromClient::Release(..) | FromClient::Want(..) => {
                             self.tell(|| format!("{me:?}: {message:?}"));
                         }
                         _ => {}

@@ -352,6 +352,15 @@ impl World {
                     }
                 }
             }
+            Fault::Split(some, time) => {
+                self.mark(marks::SPLIT);
+                for other in self.ground.nodes() {
+                    for &node in some.iter().filter(|_| !some.contains(&other)) {
+                        self.ground.links.cut.insert((node, other), now + time);
+                        self.ground.links.cut.insert((other, node), now + time);
+                    }
+                }
+            }
             Fault::Bad(time) => self.ground.links.bad = ([20, 15, 25], now + time),
             Fault::Slow(index, time) => self.ground.members[index].slow = (300, now + time),
             Fault::Store(time) => self.store_bad_until = now + time,
