@@ -33,7 +33,7 @@ pub enum Level {
 /// What a grant lets others do.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Mode {
-    /// W: several clients write the region, each its own blocks. A cluster file system sees to that.
+    /// W: several clients write the region, each its own blocks. A file system sees to it.
     Shared,
     /// X: one client has the region.
     Exclusive,

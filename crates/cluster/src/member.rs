@@ -1,7 +1,7 @@
 //! A member's server: gate, drain, durable header, log area.
 //!
 //! ```text
-//!   request ──▶ gate ──▶ medium ──▶ answer          order ──▶ staged ──▶ slot 0 | slot 1 ──▶ answer
+//!   request ──▶ gate ──▶ medium ──▶ answer         order ──▶ staged ──▶ slot 0 | slot 1 ──▶ answer
 //!                │         │                                   │        (by turns, CRC)      ▲
 //!                │ refused │ running ───────── drained ────────│──────────────────────────────┘
 //!                ▼         ▼                                   ▼

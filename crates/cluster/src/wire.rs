@@ -248,7 +248,8 @@ macro_rules! newtypes {
 }
 
 newtypes! {
-    ArrayId, BootId, CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region, Term
+    ArrayId, BootId,
+    CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region, Term
 }
 
 /// Structures: their fields in order.

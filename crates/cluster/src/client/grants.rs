@@ -1,9 +1,9 @@
 //! The grants of a client, from request to release.
 //!
 //! ```text
-//!   (none) ── a write waits ──▶ Wanting ── Grant ──▶ Held ── flushed, idle or drained ──▶ Releasing
+//!   (none) ── a write waits ──▶ Wanting ── Grant ──▶ Held ── flushed, drained ──▶ Releasing
 //!      ▲                                                                                      │
-//!      └────────────────────────────── Released ──────────────────────────────────────────────┘
+//!      └────────────────────────────── Released ───────────────────────────────────────┘
 //! ```
 //!
 //! Every grant has a number of its own. A message that names another number is a copy from an

@@ -1,7 +1,7 @@
 //! The cluster in a simulated world: the same state machines over bad links, clocks and disks.
 //!
 //! ```text
-//!   cargo test -p parapet-cluster --test sim                      a few thousand seeds, all mutants
+//!   cargo test -p parapet-cluster --test sim                      seeds, all mutants
 //!   CLUSTER_SEED=42 cargo test -p parapet-cluster --test sim one  one seed, with its history
 //!   CLUSTER_SEEDS=0..100000 cargo test --release … --test sim     many seeds
 //! ```
@@ -65,7 +65,8 @@ fn seeds_hold_the_invariants_and_reach_every_mark() {
         println!("{:>8}  {mark}", reached.get(mark).copied().unwrap_or(0));
     }
     println!("{} seeds, {steps} steps", seeds.end - seeds.start);
-    let missed: Vec<&&str> = marks::ALL.iter().filter(|mark| !reached.contains_key(**mark)).collect();
+    let missed: Vec<&&str> =
+        marks::ALL.iter().filter(|mark| !reached.contains_key(**mark)).collect();
     assert!(seeds.end - seeds.start < SEEDS.end || missed.is_empty(), "never reached: {missed:?}");
 }
 

@@ -97,8 +97,7 @@ impl World {
             ToClient::Grant(region, _) => {
                 let region = *region;
                 self.tell(|| format!("{client:?} gets {region:?}"));
-                let exclusive =
-                    self.value.config.shape.mode == cluster::config::Mode::Exclusive;
+                let exclusive = self.value.config.shape.mode == cluster::config::Mode::Exclusive;
                 let last = self.holders.insert(region, client);
                 if exclusive && last.is_some_and(|last| last != client) {
                     self.mark(marks::HANDED_OVER);
@@ -229,10 +228,10 @@ impl World {
         let silent = actions.is_empty();
         match message {
             ToMember::Data(_, Io::Write(..)) if silent => self.mark(marks::COPY_DROPPED),
-            ToMember::Control(_, Order::Raise(..) | Order::Fence(..)) if silent => {
-                if self.ground.members[index].storing.is_none() {
-                    self.mark(marks::DRAIN_WAITED);
-                }
+            ToMember::Control(_, Order::Raise(..) | Order::Fence(..))
+                if silent && self.ground.members[index].storing.is_none() =>
+            {
+                self.mark(marks::DRAIN_WAITED);
             }
             _ => {}
         }
