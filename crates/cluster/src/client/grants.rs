@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!   (none) ── a write waits ──▶ Wanting ── Grant ──▶ Held ── flushed, drained ──▶ Releasing
-//!      ▲                                                                                      │
-//!      └────────────────────────────── Released ───────────────────────────────────────┘
+//!      ▲                                                                              │
+//!      └──── Released ────────────────────────────────────────────────────────────────┘
 //! ```
 //!
 //! Every grant has a number of its own. A message that names another number is a copy from an
