@@ -44,6 +44,7 @@ const ALLOWED: &[Row] = &[
     row("lab", &["sim", "array", "metadata", "net", "io", "layout", "parity"]),
     row("panel", &[]),
     row("policy", &[]),
+    row("cluster", &["parity"]),
     row(
         "parapet",
         &[
@@ -59,7 +60,7 @@ const ALLOWED: &[Row] = &[
 ];
 
 /// Crates that take nothing from third parties, whatever a record says.
-const ALONE: &[&str] = &["parity", "layout", "io", "log", "metadata", "array", "net"];
+const ALONE: &[&str] = &["parity", "layout", "io", "log", "metadata", "array", "net", "cluster"];
 
 /// Crates depend as [`ALLOWED`] and the decision records say.
 pub(super) fn check(tree: &Tree<'_>) -> Vec<Violation> {

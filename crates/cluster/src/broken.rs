@@ -1,0 +1,156 @@
+//! Mutants: the protocol with one safety step skipped, to test the tests.
+//!
+//! With the Cargo feature `broken` each row makes the code skip one safety step, at the place of
+//! that step. The simulator must detect every one of them (`tests/sim/mutants.rs`). Without the
+//! feature [`broken`] is always `false` and compiles to nothing.
+//!
+//! Sources: `G1` … `G5` are rules of the grant protocol, `I1` … its invariants, `§` steps of
+//! evictions and membership changes, `ddraid` bugs of the system that had the idea first.
+
+/// Declares the mutants: description and source.
+macro_rules! ways {
+    ($($(#[doc = $what:literal])+ $name:ident: $source:literal,)+) => {
+        /// A skipped safety step.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum Broken {
+            $($(#[doc = $what])+ $name,)+
+        }
+
+        impl Broken {
+            /// Every mutant.
+            pub const ALL: &[Broken] = &[$(Broken::$name),+];
+
+            /// Description and source.
+            pub fn facts(self) -> (&'static str, &'static str) {
+                match self {
+                    $(Broken::$name => (concat!($($what),+), $source),)+
+                }
+            }
+        }
+    };
+}
+
+ways! {
+    // ---- grants
+    /// A grant is given before its mark is durable.
+    GrantsBeforeDurable: "G1",
+    /// A second holder of a dirty region is admitted from memory.
+    SecondHolderUnlogged: "G1, ddraid",
+    /// A mark counts as durable when one member has it.
+    OneLogSuffices: "G1",
+    /// A client writes before it has the grant.
+    IssuesBeforeGrant: "G2",
+    /// A write is acknowledged before the last member has it.
+    AcksEarly: "G3",
+    /// The last answer to arrive decides, whatever the others were.
+    LastAnswerCounts: "G3, ddraid",
+    /// Writes skip members that are being rebuilt.
+    RebuildingSkipped: "G3",
+    /// A flush skips a member.
+    FlushSkipsOne: "G3",
+    /// A restart of a member in sync leaves no trace in the client.
+    LossUnreported: "G3, I15",
+    /// A grant is released without a flush.
+    ReleasesUnflushed: "G4",
+    /// A grant is released with writes in flight.
+    ReleasesInFlight: "G4",
+    /// The first release of a region clears it for all holders.
+    FirstReleaseCleans: "G4, section 0 (6)",
+    /// A suspect region counts as clean.
+    SuspectForgotten: "G4",
+    /// Exclusive grants are shared.
+    ExclusiveShared: "I8",
+    /// A client takes a grant of a deposed coordinator.
+    OldGrantTaken: "I4",
+
+    // ---- client death
+    /// Regions of a dead client become free without a fence.
+    EvictsUnfenced: "§3.4, I7",
+    /// Regions of a dead client count as clean.
+    EvictForgetsUnsync: "§3.4",
+    /// The grants of a dead client are never dropped.
+    DeadHolderKept: "ddraid, I13",
+    /// A member ignores the fence.
+    FenceUnchecked: "§3.4",
+
+    // ---- members
+    /// An order is answered before requests that it refuses have ended.
+    NoDrain: "§5 (4), I5",
+    /// An order is answered before it is durable.
+    AnswersBeforeDurable: "§5 (2), I5",
+    /// A torn header destroys the only one.
+    OneSlot: "§5 (2)",
+    /// The checksum covers two words.
+    ChecksumOfTwoWords: "ddraid",
+    /// Members take requests of any epoch.
+    EpochUnchecked: "§5 (3)",
+    /// Members take requests meant for an earlier boot.
+    BootUnchecked: "I15",
+    /// Members take orders of lower terms.
+    TermUnchecked: "I4",
+    /// Members take resync writes of deposed coordinators.
+    OldResyncRuns: "§3.6, I4",
+    /// A late copy of a write is executed again.
+    CopiesExecuted: "I17",
+
+    // ---- membership
+    /// More members are removed than the level tolerates.
+    RemovesTooMany: "§3.5",
+    /// A restarted member stays in sync although its lost writes could be rebuilt.
+    RestartIgnored: "§3.5",
+    /// A missing member returns in sync.
+    ReturnsInSync: "I12",
+    /// A rebuilt member counts as in sync although regions of it are stale.
+    PromotesEarly: "I12",
+    /// Regions that a member misses are not recorded.
+    StaleForgotten: "I6",
+    /// An epoch opens when the first member has adopted it.
+    ActivatesEarly: "barrier theorem, I6",
+    /// A decision of unknown outcome counts as made.
+    UnknownIsDone: "I18",
+    /// A mirror is read without asking the others for the epoch.
+    ReadsUnchecked: "§3.5, I3",
+
+    // ---- takeover
+    /// The grant log is the intersection of what members have.
+    RecoveryIntersects: "§3.6",
+    /// Holders in the log that have not declared themselves count as gone.
+    DeclarationSkipped: "§3.6",
+
+    // ---- resync
+    /// A resync does nothing.
+    ResyncSkipped: "ddraid (NOSYNC), I2",
+    /// A resync copies member 0 to the others, whatever the level.
+    ResyncCopiesFirst: "ddraid, I2",
+    /// A region counts as clean before the resync is durable.
+    ResyncUnflushed: "I2",
+    /// A resync runs while clients hold the region.
+    ResyncIgnoresHolders: "I8",
+    /// Parity is not computed.
+    NoParity: "ddraid (NOCALC), I2",
+}
+
+#[cfg(feature = "broken")]
+std::thread_local! {
+    static CHOSEN: std::cell::Cell<Option<Broken>> = const { std::cell::Cell::new(None) };
+}
+
+/// Selects the mutant of this thread.
+#[cfg(feature = "broken")]
+pub fn choose(way: Option<Broken>) {
+    CHOSEN.set(way);
+}
+
+/// True if this step is to be skipped.
+#[cfg(feature = "broken")]
+#[inline]
+pub fn broken(way: Broken) -> bool {
+    CHOSEN.get() == Some(way)
+}
+
+/// Always false.
+#[cfg(not(feature = "broken"))]
+#[inline]
+pub const fn broken(_: Broken) -> bool {
+    false
+}

@@ -1,0 +1,174 @@
+//! The grants of a client, from request to release.
+//!
+//! ```text
+//!   (none) ── a write waits ──▶ Wanting ── Grant ──▶ Held ── flushed, idle or drained ──▶ Releasing
+//!      ▲                                                                                      │
+//!      └────────────────────────────── Released ──────────────────────────────────────────────┘
+//! ```
+//!
+//! Every grant has a number of its own. A message that names another number is a copy from an
+//! earlier round: it is ignored, and a grant that nobody wants any more is given back.
+//!
+//! Invariant: `Releasing` begins only after a flush with no write in flight and none issued since.
+
+use super::{Action, Client, For, Work};
+use crate::broken::{Broken, broken};
+use crate::ids::{GrantId, Ms, Region};
+use crate::message::{Claim, FromClient};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Phase {
+    Wanting,
+    Held,
+    Releasing,
+}
+
+/// One region's grant.
+pub(super) struct Hold {
+    pub(super) phase: Phase,
+    pub(super) grant: GrantId,
+    /// The coordinator wants it back: no write starts any more.
+    pub(super) draining: bool,
+    /// Writes may be lost in part.
+    pub(super) suspect: bool,
+    /// Some writes are not flushed.
+    pub(super) dirty: bool,
+    /// Writes issued so far.
+    pub(super) issued: u64,
+    pub(super) last_ms: Ms,
+}
+
+impl Client {
+    /// True while it may write the region.
+    pub fn holds(&self, region: Region) -> bool {
+        self.holds.get(&region).is_some_and(|hold| hold.phase == Phase::Held)
+    }
+
+    /// Whether a write may be issued; asks for the grant if not.
+    pub(super) fn may_write(&mut self, block: u64, started: bool, out: &mut Vec<Action>) -> bool {
+        let config = self.config.as_ref().expect("requests start in an epoch");
+        let region = config.shape.region(block);
+        if let Some(hold) = self.holds.get(&region) {
+            let early = hold.phase == Phase::Wanting && broken(Broken::IssuesBeforeGrant);
+            let held = hold.phase == Phase::Held || early;
+            return held && (started || !hold.draining);
+        }
+        let grant = GrantId(self.next_grant);
+        self.next_grant += 1;
+        let (draining, suspect, dirty) = (false, false, false);
+        let (phase, issued, last_ms) = (Phase::Wanting, 0, self.now);
+        let hold = Hold { phase, grant, draining, suspect, dirty, issued, last_ms };
+        self.holds.insert(region, hold);
+        out.push(Action::Coordinators(FromClient::Want(region, grant)));
+        false
+    }
+
+    /// The grants that a new coordinator must know of.
+    pub(super) fn claims(&self) -> Vec<Claim> {
+        let held = self.holds.iter().filter(|(_, hold)| hold.phase != Phase::Wanting);
+        held.map(|(&region, hold)| Claim { region, grant: hold.grant }).collect()
+    }
+
+    pub(super) fn granted(&mut self, region: Region, grant: GrantId, out: &mut Vec<Action>) {
+        match self.holds.get_mut(&region) {
+            Some(hold) if hold.grant == grant => {
+                if hold.phase == Phase::Wanting {
+                    hold.phase = Phase::Held;
+                    hold.last_ms = self.now;
+                }
+            }
+            _ => out.push(Action::Coordinators(FromClient::Release {
+                region,
+                grant,
+                suspect: false,
+            })),
+        }
+    }
+
+    pub(super) fn drain(&mut self, region: Region, grant: GrantId, out: &mut Vec<Action>) {
+        match self.holds.get_mut(&region) {
+            Some(hold) if hold.grant == grant => {
+                hold.draining = true;
+                self.tend(region, out);
+            }
+            // The grant itself may still be under way: `granted` gives it back.
+            _ => {}
+        }
+    }
+
+    pub(super) fn released(&mut self, region: Region, grant: GrantId) {
+        let hold = self.holds.get(&region);
+        if hold.is_some_and(|hold| hold.grant == grant && hold.phase == Phase::Releasing) {
+            self.holds.remove(&region);
+        }
+    }
+
+    /// Repeats what has no answer, gives idle regions back.
+    pub(super) fn tend_grants(&mut self, out: &mut Vec<Action>) {
+        let regions: Vec<Region> = self.holds.keys().copied().collect();
+        regions.into_iter().for_each(|region| self.tend(region, out));
+    }
+
+    fn tend(&mut self, region: Region, out: &mut Vec<Action>) {
+        let hold = &self.holds[&region];
+        let grant = hold.grant;
+        match hold.phase {
+            Phase::Wanting => out.push(Action::Coordinators(FromClient::Want(region, grant))),
+            Phase::Releasing => out.push(self.release_message(region)),
+            Phase::Held => {
+                let idle = self.now.saturating_sub(hold.last_ms) >= self.timing.idle_ms;
+                let wanted = self.has_write(region, false) && !hold.draining;
+                if (!idle && !hold.draining) || wanted {
+                    return;
+                }
+                if self.has_write(region, true) && !broken(Broken::ReleasesInFlight) {
+                    return;
+                }
+                if hold.dirty && !broken(Broken::ReleasesUnflushed) {
+                    let cause = For::Release(region);
+                    if !self.requests.values().any(|request| request.cause == cause) {
+                        self.submit(cause, Work::Flush);
+                    }
+                } else {
+                    self.release(region, out);
+                }
+            }
+        }
+    }
+
+    /// Any write of the region that is not complete; `started`: that members may have.
+    fn has_write(&self, region: Region, started: bool) -> bool {
+        let config = self.config.as_ref().expect("grants are held in an epoch");
+        self.requests.values().any(|request| match request.work {
+            Work::Write(block, _) => {
+                config.shape.region(block) == region && (request.started || !started)
+            }
+            Work::Read(_) | Work::Flush => false,
+        })
+    }
+
+    /// The flush before a release is complete.
+    pub(super) fn flushed(&mut self, region: Region, issued: u64, out: &mut Vec<Action>) {
+        let quiet = !self.has_write(region, true);
+        let Some(hold) = self.holds.get_mut(&region) else { return };
+        if hold.phase != Phase::Held || hold.issued != issued || !quiet {
+            return;
+        }
+        hold.dirty = false;
+        let draining = hold.draining;
+        if draining || !self.has_write(region, false) {
+            self.release(region, out);
+        }
+    }
+
+    fn release(&mut self, region: Region, out: &mut Vec<Action>) {
+        let hold = self.holds.get_mut(&region).expect("it is held");
+        hold.phase = Phase::Releasing;
+        out.push(self.release_message(region));
+    }
+
+    fn release_message(&self, region: Region) -> Action {
+        let Hold { grant, suspect, .. } = self.holds[&region];
+        Action::Coordinators(FromClient::Release { region, grant, suspect })
+    }
+}

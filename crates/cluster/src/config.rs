@@ -1,0 +1,270 @@
+//! The membership: who is in sync, and the rule for the next epoch.
+//!
+//! ```text
+//!   state        heard of the member     becomes
+//!   IN_SYNC      nothing                 MISSING      if enough others stay in sync, else waits
+//!   IN_SYNC      another boot            REBUILDING   if enough others stay in sync, else IN_SYNC
+//!                                                     with the new boot: unflushed writes are lost
+//!   REBUILDING   nothing                 MISSING
+//!   REBUILDING   another boot            REBUILDING   with the new boot
+//!   REBUILDING   its boot, nothing stale IN_SYNC
+//!   MISSING      any boot                REBUILDING
+//! ```
+//!
+//! A configuration names the *boot* of each live member, and every request carries a boot. So a
+//! restart of a member always shows as a new epoch, and no flush can cover writes of an earlier
+//! boot by mistake.
+//!
+//! Invariant: each epoch is decided at most once, and `IN_SYNC(e+1) ⊆ live(e)`: a member enters
+//! through REBUILDING only.
+
+use crate::broken::{Broken, broken};
+use crate::ids::{ArrayId, BootId, Epoch, MemberId, Region};
+
+/// How a block is spread over the members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Level {
+    /// RAID 1: each member holds the block.
+    Mirror,
+    /// RAID 3.5: 2^k members hold a fragment each, the last one their XOR.
+    Fragments,
+}
+
+/// What a grant lets others do.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Mode {
+    /// W: several clients write the region, each its own blocks. A cluster file system sees to that.
+    Shared,
+    /// X: one client has the region.
+    Exclusive,
+}
+
+/// The array's fixed properties.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shape {
+    /// The level.
+    pub level: Level,
+    /// Number of regions.
+    pub regions: u32,
+    /// Blocks in a region.
+    pub region_blocks: u32,
+    /// Bytes of a block on one member.
+    pub piece_bytes: u32,
+    /// The grant that a write needs.
+    pub mode: Mode,
+}
+
+impl Shape {
+    /// The region of a block.
+    pub fn region(&self, block: u64) -> Region {
+        Region(u32::try_from(block / u64::from(self.region_blocks)).expect("a block of the array"))
+    }
+
+    /// The blocks of a region.
+    pub fn blocks(&self, region: Region) -> std::ops::Range<u64> {
+        let count = u64::from(self.region_blocks);
+        u64::from(region.0) * count..(u64::from(region.0) + 1) * count
+    }
+}
+
+/// State of a member.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum State {
+    /// Holds every acknowledged write.
+    InSync,
+    /// Gets every write; its stale regions are being rebuilt.
+    Rebuilding,
+    /// Gets nothing.
+    Missing,
+}
+
+/// One member in a configuration.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Slot {
+    /// Its state.
+    pub state: State,
+    /// The boot that the epoch counts on; meaningless while MISSING.
+    pub boot: BootId,
+}
+
+/// The membership of one epoch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// The array.
+    pub array: ArrayId,
+    /// Its number.
+    pub epoch: Epoch,
+    /// The array's fixed properties.
+    pub shape: Shape,
+    /// One entry for each member.
+    pub slots: Vec<Slot>,
+}
+
+/// A coordinator's observation of a member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// No answer for the member timeout.
+    Silent,
+    /// It answers.
+    Alive {
+        /// Its current boot.
+        boot: BootId,
+        /// Nothing on it is stale, durably, and it has the grant log.
+        ready: bool,
+    },
+}
+
+impl Config {
+    fn with(&self, wanted: impl Fn(State) -> bool) -> impl Iterator<Item = MemberId> {
+        let slots = self.slots.iter().zip(0..);
+        slots.filter(move |(slot, _)| wanted(slot.state)).map(|(_, index)| MemberId(index))
+    }
+
+    /// Every member.
+    pub fn members(&self) -> impl Iterator<Item = MemberId> + use<> {
+        (0..u16::try_from(self.slots.len()).expect("at most 65535 members")).map(MemberId)
+    }
+
+    /// Members that hold every acknowledged write.
+    pub fn in_sync(&self) -> impl Iterator<Item = MemberId> {
+        self.with(|state| state == State::InSync)
+    }
+
+    /// Members that get every write, and that hold the grant log.
+    pub fn live(&self) -> impl Iterator<Item = MemberId> {
+        self.with(|state| state != State::Missing)
+    }
+
+    /// The slot of a member.
+    pub fn slot(&self, member: MemberId) -> Slot {
+        self.slots[usize::from(member.0)]
+    }
+
+    /// True if this member holds every acknowledged write.
+    pub fn is_in_sync(&self, member: MemberId) -> bool {
+        self.slot(member).state == State::InSync
+    }
+
+    /// The number of members in sync without which nobody may do I/O.
+    pub fn needed(&self) -> usize {
+        match self.shape.level {
+            Level::Mirror => 1,
+            Level::Fragments => self.slots.len() - 1,
+        }
+    }
+
+    /// True if the data can be read and written.
+    pub fn serves(&self) -> bool {
+        self.in_sync().count() >= self.needed()
+    }
+
+    /// The next configuration, with the next epoch above `floor`; `None` if this one fits.
+    pub fn successor(&self, seen: &[Seen], floor: Epoch) -> Option<Config> {
+        assert_eq!(seen.len(), self.slots.len(), "one observation of each member");
+        let mut next = self.clone();
+        // Members that enter now count first: they let others leave.
+        let enters = |slot: &Slot, seen: &Seen| match *seen {
+            Seen::Alive { boot, ready } => {
+                slot.state == State::Rebuilding && boot == slot.boot && ready
+            }
+            Seen::Silent => false,
+        };
+        let pairs = self.slots.iter().zip(seen);
+        let entering = pairs.filter(|(slot, seen)| enters(slot, seen)).count();
+        let mut in_sync = self.in_sync().count() + entering;
+        for (slot, &seen) in next.slots.iter_mut().zip(seen) {
+            let spare = in_sync > self.needed() || broken(Broken::RemovesTooMany);
+            let before = slot.state;
+            *slot = match (before, seen) {
+                (State::InSync, Seen::Silent) if spare => Slot { state: State::Missing, ..*slot },
+                (State::InSync, Seen::Silent) | (State::Missing, Seen::Silent) => *slot,
+                (State::InSync, Seen::Alive { boot, .. }) if boot == slot.boot => *slot,
+                (State::InSync, Seen::Alive { boot, .. })
+                    if spare && !broken(Broken::RestartIgnored) =>
+                {
+                    Slot { state: State::Rebuilding, boot }
+                }
+                (State::InSync, Seen::Alive { boot, .. }) => Slot { boot, ..*slot },
+                (State::Rebuilding, Seen::Silent) => Slot { state: State::Missing, ..*slot },
+                (State::Rebuilding, Seen::Alive { boot, ready }) if boot == slot.boot && ready => {
+                    Slot { state: State::InSync, boot }
+                }
+                (State::Missing, Seen::Alive { boot, .. }) if broken(Broken::ReturnsInSync) => {
+                    Slot { state: State::InSync, boot }
+                }
+                (State::Rebuilding | State::Missing, Seen::Alive { boot, .. }) => {
+                    Slot { state: State::Rebuilding, boot }
+                }
+            };
+            in_sync -= usize::from(before == State::InSync && slot.state != State::InSync);
+        }
+        next.epoch = Epoch(self.epoch.0.max(floor.0) + 1);
+        (next.slots != self.slots || floor > self.epoch).then_some(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(level: Level, states: &str) -> Config {
+        let slots = states.chars().map(|state| {
+            let state = match state {
+                'i' => State::InSync,
+                'r' => State::Rebuilding,
+                _ => State::Missing,
+            };
+            Slot { state, boot: BootId(1) }
+        });
+        let mode = Mode::Shared;
+        let shape = Shape { level, regions: 4, region_blocks: 2, piece_bytes: 8, mode };
+        let slots = slots.collect();
+        Config { array: ArrayId(1), epoch: Epoch(7), shape, slots }
+    }
+
+    /// `.` silent, `a` alive, `b` alive after a restart, `A` alive with nothing stale.
+    fn next(level: Level, states: &str, seen: &str) -> String {
+        let seen = seen.chars().map(|seen| match seen {
+            '.' => Seen::Silent,
+            'a' => Seen::Alive { boot: BootId(1), ready: false },
+            'A' => Seen::Alive { boot: BootId(1), ready: true },
+            _ => Seen::Alive { boot: BootId(2), ready: false },
+        });
+        let seen: Vec<Seen> = seen.collect();
+        let Some(next) = config(level, states).successor(&seen, Epoch(0)) else {
+            return String::from("same");
+        };
+        assert_eq!(next.epoch, Epoch(8));
+        let letter = |slot: &Slot| match (slot.state, slot.boot.0) {
+            (State::InSync, 1) => 'i',
+            (State::InSync, _) => 'I',
+            (State::Rebuilding, 1) => 'r',
+            (State::Rebuilding, _) => 'R',
+            (State::Missing, _) => 'm',
+        };
+        next.slots.iter().map(letter).collect()
+    }
+
+    #[test]
+    fn the_table_of_successors() {
+        let fragments = |states, seen| next(Level::Fragments, states, seen);
+        assert_eq!(fragments("iii", "aaa"), "same");
+        assert_eq!(fragments("iii", "a.a"), "imi");
+        assert_eq!(fragments("iii", "..a"), "mii", "one more loss would lose the array");
+        assert_eq!(fragments("iii", "aba"), "iRi");
+        assert_eq!(fragments("iii", "bba"), "RIi", "the second one lost its cache for good");
+        assert_eq!(fragments("imi", "aba"), "iRi");
+        assert_eq!(fragments("imi", "ba."), "Iri");
+        assert_eq!(fragments("iri", "aAa"), "iii");
+        assert_eq!(fragments("iri", "aaa"), "same");
+        assert_eq!(fragments("iri", "aba"), "iRi");
+        assert_eq!(fragments("iri", "a.a"), "imi");
+        assert_eq!(fragments("imi", "a.."), "same");
+        let mirror = |states, seen| next(Level::Mirror, states, seen);
+        assert_eq!(mirror("iii", "..a"), "mmi");
+        assert_eq!(mirror("ii", ".."), "mi");
+        assert_eq!(mirror("mi", ".."), "same");
+        assert_eq!(mirror("mi", ".b"), "mI");
+        assert_eq!(mirror("rir", "Aba"), "iRr", "the one that enters replaces the other");
+    }
+}

@@ -1,0 +1,233 @@
+//! A candidate: stands by, takes over, leads.
+//!
+//! ```text
+//!   Standby ── no beat for a while ──▶ Electing ── term + 1 by compare-and-set ──▶ Leading
+//!      ▲                                  │ another candidate won                     │
+//!      └──────────────────────────────────┴──── a higher term is in force ────────────┘
+//! ```
+//!
+//! Two candidates may lead at once: one of them does not know yet that it is deposed. That is
+//! harmless. A grant needs the answers of all live members, and a takeover raises the term on at
+//! least one of those before it reads the grant log. A change of the membership needs the decision
+//! store, whose version has moved on.
+//!
+//! | file | owns |
+//! |---|---|
+//! | `leader` | the state of a reign, dispatch and timers |
+//! | `commit` | batches of the grant log |
+//! | `grants` | the region table |
+//! | `eviction` | log, fence, then clear |
+//! | `membership` | takeover, decide, raise, activate |
+//! | `resync` | one region at a time: read, write, flush, clear |
+//!
+//! Invariant: a leader acts only on a configuration that it has read or written in the store under
+//! its own term.
+
+mod commit;
+mod eviction;
+mod grants;
+mod leader;
+mod membership;
+mod resync;
+
+use crate::decisions::{Outcome, Request, Value};
+use crate::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Region, Term};
+use crate::message::{FromClient, FromMember, ToClient, ToMember};
+use crate::timing::Timing;
+use leader::Leader;
+
+/// An input.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A message of a client.
+    Client(ClientId, Incarnation, FromClient),
+    /// A message of a member.
+    Member(MemberId, FromMember),
+    /// The outcome of the store request with this number.
+    Store(u64, Outcome),
+    /// Another candidate leads in this term.
+    Beat(Term),
+}
+
+/// An output.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Send to a client's incarnation, under this term.
+    Client(ClientId, Incarnation, Term, ToClient),
+    /// Send to a member.
+    Member(MemberId, ToMember),
+    /// Ask the decision store.
+    Store(u64, Request),
+    /// Tell the other candidates who leads.
+    Beat(Term),
+    /// This client is fenced up to this incarnation: its locks may be broken (a fence agent waits
+    /// for this).
+    Evicted(ClientId, Incarnation),
+}
+
+enum Role {
+    Standby,
+    Electing(Option<Term>),
+    Leading(Box<Leader>),
+}
+
+/// The state machine.
+pub struct Coordinator {
+    me: CandidateId,
+    timing: Timing,
+    now: Ms,
+    /// When a coordinator was last heard of.
+    heard_ms: Ms,
+    /// The highest term heard of.
+    floor: Term,
+    role: Role,
+    /// The number of the last store request, and since when it has no answer.
+    asked: u64,
+    asked_ms: Option<Ms>,
+}
+
+impl Coordinator {
+    /// A candidate that stands by.
+    pub fn start(me: CandidateId, timing: Timing, now: Ms) -> Coordinator {
+        let (heard_ms, floor, role) = (now, Term(0), Role::Standby);
+        Coordinator { me, timing, now, heard_ms, floor, role, asked: 0, asked_ms: None }
+    }
+
+    /// The term in which it leads.
+    pub fn leads(&self) -> Option<Term> {
+        match &self.role {
+            Role::Leading(leader) => Some(leader.term),
+            Role::Standby | Role::Electing(_) => None,
+        }
+    }
+
+    /// The epoch that is open to clients.
+    pub fn active(&self) -> Option<Epoch> {
+        match &self.role {
+            Role::Leading(leader) => leader.raised.filter(|&epoch| epoch == leader.config.epoch),
+            Role::Standby | Role::Electing(_) => None,
+        }
+    }
+
+    /// The region that it resyncs.
+    pub fn resyncing(&self) -> Option<Region> {
+        match &self.role {
+            Role::Leading(leader) => leader.job_region(),
+            Role::Standby | Role::Electing(_) => None,
+        }
+    }
+
+    /// Handles an event.
+    pub fn handle(&mut self, now: Ms, event: Event, out: &mut Vec<Action>) {
+        self.now = now;
+        match event {
+            Event::Beat(term) => {
+                self.floor = self.floor.max(term);
+                self.heard_ms = now;
+            }
+            Event::Store(number, outcome) => {
+                if number == self.asked && self.asked_ms.take().is_some() {
+                    self.outcome(outcome, out);
+                }
+            }
+            Event::Client(client, incarnation, message) => {
+                if let Role::Leading(leader) = &mut self.role {
+                    leader.client(now, client, incarnation, message, out);
+                }
+            }
+            Event::Member(member, message) => {
+                if let Role::Leading(leader) = &mut self.role {
+                    leader.member(now, member, message, out);
+                }
+            }
+        }
+        self.after(out);
+    }
+
+    /// Retransmits, watches peers, takes over.
+    pub fn tick(&mut self, now: Ms, out: &mut Vec<Action>) {
+        self.now = now;
+        if self.asked_ms.is_some_and(|since| now.saturating_sub(since) > self.timing.store_ms) {
+            self.asked_ms = None;
+            self.outcome(Outcome::Unknown, out);
+        }
+        match &mut self.role {
+            Role::Leading(leader) => {
+                out.push(Action::Beat(leader.term));
+                leader.tick(now, out);
+            }
+            Role::Standby => {
+                // Candidates take turns, so that they rarely compete.
+                let patience = self.timing.takeover_ms * (2 + u64::from(self.me.0)) / 2;
+                if now.saturating_sub(self.heard_ms) > patience {
+                    self.role = Role::Electing(None);
+                    self.ask(Request::Read, out);
+                }
+            }
+            Role::Electing(_) => {}
+        }
+        self.after(out);
+    }
+
+    fn ask(&mut self, request: Request, out: &mut Vec<Action>) {
+        self.asked += 1;
+        self.asked_ms = Some(self.now);
+        out.push(Action::Store(self.asked, request));
+    }
+
+    /// Carries out what the leader cannot do itself.
+    fn after(&mut self, out: &mut Vec<Action>) {
+        let Role::Leading(leader) = &mut self.role else { return };
+        self.floor = self.floor.max(leader.deposed);
+        if self.floor > leader.term {
+            self.stand_by();
+        } else if self.asked_ms.is_none()
+            && let Some(config) = leader.proposal()
+        {
+            let value = Value { term: leader.term, leader: self.me, config };
+            let request = Request::Cas(leader.version, value);
+            self.ask(request, out);
+        }
+    }
+
+    fn stand_by(&mut self) {
+        self.role = Role::Standby;
+        self.heard_ms = self.now;
+        self.asked_ms = None;
+    }
+
+    fn outcome(&mut self, outcome: Outcome, out: &mut Vec<Action>) {
+        let (Outcome::Done(version, value) | Outcome::Conflict(version, value)) = outcome else {
+            if let Role::Leading(leader) = &mut self.role {
+                leader.unknown();
+            }
+            return self.ask(Request::Read, out);
+        };
+        let mine = value.leader == self.me;
+        match &mut self.role {
+            Role::Standby => {}
+            Role::Electing(Some(term)) if mine && value.term == *term => {
+                let leader = Leader::new(*term, self.timing, self.now, version, value.config);
+                self.role = Role::Leading(Box::new(leader));
+            }
+            // Another candidate was faster.
+            Role::Electing(Some(term)) if value.term >= *term => {
+                self.floor = self.floor.max(value.term);
+                self.stand_by();
+            }
+            Role::Electing(trying) => {
+                let term = Term(value.term.0.max(self.floor.0) + 1);
+                *trying = Some(term);
+                let value = Value { term, leader: self.me, config: value.config };
+                self.ask(Request::Cas(version, value), out);
+            }
+            Role::Leading(leader) if mine && value.term == leader.term => {
+                leader.decided(version, value.config);
+            }
+            Role::Leading(_) => {
+                self.floor = self.floor.max(value.term);
+                self.stand_by();
+            }
+        }
+    }
+}

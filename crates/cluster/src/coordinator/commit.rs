@@ -1,0 +1,140 @@
+//! Group commit of the grant log.
+//!
+//! ```text
+//!   change ──▶ pending ──▶ batch ──▶ all live members ──▶ effects: grants, answers
+//!               gathers     one at a time
+//! ```
+//!
+//! While one batch is on its way, the next one gathers. `marks` already contains all of it: every
+//! decision of the leader looks there, and batches are durable in the same order.
+//!
+//! A member whose log is of an earlier reign, or too old, gets the whole log (`Install`), which
+//! truncates it as well.
+//!
+//! Invariant: an effect happens only when every live member has its batch.
+
+use std::collections::BTreeSet;
+
+use super::Action;
+use super::leader::Leader;
+use crate::broken::{Broken, broken};
+use crate::ids::{ClientId, GrantId, Incarnation, MemberId, Region, Term};
+use crate::message::{Order, ToClient};
+use crate::record::{Log, Mark, Position, Record};
+
+/// Done once its batch is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Effect {
+    Grant(Region, (ClientId, Incarnation), GrantId),
+    Released(Region, (ClientId, Incarnation), GrantId),
+    /// The eviction is on record: fence the client.
+    Fence(ClientId),
+    /// Its grants are replaced by UNSYNC.
+    Evicted(ClientId),
+    Resynced(Region),
+}
+
+pub(super) struct Commit {
+    /// All changes so far.
+    pub(super) marks: BTreeSet<Mark>,
+    /// The log with the last batch that was sent.
+    sent: Log,
+    /// The batch on its way.
+    batch: Option<(Vec<Record>, Vec<Effect>)>,
+    pending: Vec<Record>,
+    effects: Vec<Effect>,
+}
+
+impl Commit {
+    /// A reign starts with the marks of the takeover.
+    pub(super) fn new(term: Term, marks: BTreeSet<Mark>) -> Commit {
+        let sent = Log { at: Position { term, seq: 0 }, marks: marks.clone() };
+        Commit { marks, sent, batch: None, pending: Vec::new(), effects: Vec::new() }
+    }
+
+    /// Changes a mark.
+    pub(super) fn record(&mut self, set: bool, mark: Mark) {
+        let changed = if set { self.marks.insert(mark) } else { self.marks.remove(&mark) };
+        if changed {
+            self.pending.push(Record { set, mark });
+        }
+    }
+
+    /// Runs `effect` once all changes so far are durable.
+    pub(super) fn then(&mut self, effect: Effect) {
+        self.effects.push(effect);
+    }
+
+    /// True if no change of a grant of the region is on its way, and none is held.
+    pub(super) fn is_free(&self, region: Region) -> bool {
+        let held = |mark: &Mark| matches!(*mark, Mark::Held(of, ..) if of == region);
+        let sent = self.batch.iter().flat_map(|(records, _)| records);
+        let moving = self.pending.iter().chain(sent).any(|record| held(&record.mark));
+        !moving && !self.marks.iter().any(held)
+    }
+}
+
+impl Leader {
+    /// Sends a member the part of the log that it lacks.
+    pub(super) fn feed(&mut self, member: MemberId, out: &mut Vec<Action>) {
+        let Some(watch) = self.watch(member) else { return };
+        let (at, sent) = (watch.at, self.commit.sent.at);
+        if at >= sent || self.reading.is_some() {
+            return;
+        }
+        let next = (Position { term: self.term, seq: at.seq + 1 }) == sent && at.term == self.term;
+        let order = match &self.commit.batch {
+            Some((records, _)) if next => Order::Append(sent.seq, records.clone()),
+            _ => Order::Install(self.commit.sent.clone()),
+        };
+        self.order(member, order, out);
+    }
+
+    /// True if the members have the log up to the last batch that was sent.
+    pub(super) fn is_logged(&self, member: MemberId) -> bool {
+        self.watches[usize::from(member.0)].at >= self.commit.sent.at
+    }
+
+    pub(super) fn finish_batch(&mut self, out: &mut Vec<Action>) {
+        let logged = match broken(Broken::OneLogSuffices) {
+            true => self.config.live().any(|member| self.is_logged(member)),
+            false => self.config.live().all(|member| self.is_logged(member)),
+        };
+        if !logged {
+            return;
+        }
+        let Some((_, effects)) = self.commit.batch.take() else { return };
+        for effect in effects {
+            match effect {
+                Effect::Grant(region, client, grant) => {
+                    if self.logged(region, client.0, grant) {
+                        self.say(client, ToClient::Grant(region, grant), out);
+                    }
+                }
+                Effect::Released(region, client, grant) => {
+                    self.say(client, ToClient::Released(region, grant), out);
+                }
+                Effect::Fence(client) => self.start_fencing(client, out),
+                Effect::Evicted(client) => self.finish_eviction(client, out),
+                Effect::Resynced(region) => {
+                    self.settling.remove(&region);
+                }
+            }
+        }
+    }
+
+    pub(super) fn next_batch(&mut self, out: &mut Vec<Action>) {
+        let commit = &mut self.commit;
+        let nothing = commit.pending.is_empty() && commit.effects.is_empty();
+        if commit.batch.is_some() || nothing {
+            return;
+        }
+        let records = std::mem::take(&mut commit.pending);
+        let effects = std::mem::take(&mut commit.effects);
+        let at = Position { seq: commit.sent.at.seq + 1, ..commit.sent.at };
+        commit.sent.apply(at, &records);
+        commit.batch = Some((records, effects));
+        let live: Vec<MemberId> = self.config.live().collect();
+        live.into_iter().for_each(|member| self.feed(member, out));
+    }
+}

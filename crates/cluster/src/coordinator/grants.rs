@@ -1,0 +1,282 @@
+//! The region table: who holds which region, who waits.
+//!
+//! ```text
+//!              shared W   exclusive X   resync
+//!   shared W      yes         no          no       unsync: resync first, whoever waits
+//!   exclusive X   no          no          no
+//! ```
+//!
+//! Every holder has a mark of its own in the log, also the second one of a region that is dirty
+//! already. A region that must become free is *drained*: the holders flush and release. One that
+//! does not answer is evicted; a timeout alone never frees a region.
+//!
+//! Invariants: a grant is given only after its mark is durable on all live members. Until every
+//! holder of an earlier reign has declared itself or is evicted, no mark is cleared, and no region
+//! in the log is granted.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::Action;
+use super::commit::Effect;
+use super::leader::Leader;
+use crate::broken::{Broken, broken};
+use crate::config::{Mode, State};
+use crate::ids::{ClientId, GrantId, Incarnation, Ms, Region};
+use crate::message::{Claim, ToClient};
+use crate::record::Mark;
+
+/// A grant.
+pub(super) struct Holder {
+    pub(super) incarnation: Incarnation,
+    pub(super) grant: GrantId,
+    /// Durable, and therefore given.
+    logged: bool,
+}
+
+/// A client that waits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Waiter {
+    client: ClientId,
+    incarnation: Incarnation,
+    grant: GrantId,
+}
+
+/// A region with holders or waiters.
+#[derive(Default)]
+pub(super) struct Entry {
+    pub(super) holders: BTreeMap<ClientId, Holder>,
+    queue: VecDeque<Waiter>,
+    /// Since when the holders are asked to release it.
+    draining_ms: Option<Ms>,
+}
+
+impl Leader {
+    pub(super) fn want(
+        &mut self,
+        client: ClientId,
+        incarnation: Incarnation,
+        region: Region,
+        grant: GrantId,
+        out: &mut Vec<Action>,
+    ) {
+        let joined =
+            self.sessions.get(&client).is_some_and(|session| session.incarnation == incarnation);
+        let declared = !self.inherited.contains(&(client, incarnation));
+        if !joined || !declared || region.0 >= self.config.shape.regions {
+            return;
+        }
+        let entry = self.regions.entry(region).or_default();
+        if let Some(holder) = entry.holders.get(&client) {
+            // A copy, or an answer that was lost. An old number makes the client give it back.
+            if holder.logged {
+                let message = ToClient::Grant(region, holder.grant);
+                self.say((client, incarnation), message, out);
+            }
+            return;
+        }
+        let waiter = Waiter { client, incarnation, grant };
+        match entry.queue.iter_mut().find(|waiter| waiter.client == client) {
+            Some(found) if found.grant < grant => *found = waiter,
+            Some(_) => {}
+            None => entry.queue.push_back(waiter),
+        }
+    }
+
+    /// Forgets what the client waits for.
+    pub(super) fn forget_waiter(&mut self, client: ClientId) {
+        for entry in self.regions.values_mut() {
+            entry.queue.retain(|waiter| waiter.client != client);
+        }
+    }
+
+    /// Grants whatever can be granted.
+    pub(super) fn admit(&mut self, out: &mut Vec<Action>) {
+        let regions: Vec<Region> = self.regions.keys().copied().collect();
+        for region in regions {
+            while self.may_admit(region) {
+                let entry = self.regions.get_mut(&region).expect("it was listed");
+                let waiter = entry.queue.pop_front().expect("somebody waits");
+                self.grant(region, waiter, out);
+            }
+        }
+        self.regions.retain(|_, entry| !entry.holders.is_empty() || !entry.queue.is_empty());
+    }
+
+    fn may_admit(&self, region: Region) -> bool {
+        let entry = &self.regions[&region];
+        let marks = &self.commit.marks;
+        let held = |mark: &Mark| matches!(*mark, Mark::Held(of, ..) if of == region);
+        let exclusive = self.config.shape.mode == Mode::Exclusive;
+        if entry.queue.is_empty() || marks.contains(&Mark::Unsync(region)) {
+            return false;
+        }
+        if self.job_region() == Some(region) && !broken(Broken::ResyncIgnoresHolders) {
+            return false;
+        }
+        if exclusive && !broken(Broken::ExclusiveShared) {
+            // A mark without a holder is one of a client that is not fenced yet.
+            return self.inherited.is_empty() && !marks.iter().any(held);
+        }
+        self.inherited.is_empty() || !marks.iter().any(held)
+    }
+
+    fn grant(&mut self, region: Region, waiter: Waiter, out: &mut Vec<Action>) {
+        let Waiter { client, incarnation, grant } = waiter;
+        let entry = self.regions.entry(region).or_default();
+        let second = !entry.holders.is_empty() && broken(Broken::SecondHolderUnlogged);
+        let early = second || broken(Broken::GrantsBeforeDurable);
+        entry.holders.insert(client, Holder { incarnation, grant, logged: early });
+        if early {
+            self.say((client, incarnation), ToClient::Grant(region, grant), out);
+        }
+        if second {
+            return;
+        }
+        self.commit.record(true, Mark::Held(region, client, incarnation));
+        let active = self.raised == Some(self.config.epoch);
+        for member in self.config.members() {
+            let misses = match self.config.slot(member).state {
+                State::InSync => false,
+                // Until it is raised everywhere, clients of the last epoch write without it.
+                State::Rebuilding => !active,
+                State::Missing => true,
+            };
+            if misses && !broken(Broken::StaleForgotten) {
+                self.commit.record(true, Mark::Stale(member, region));
+            }
+        }
+        self.commit.then(Effect::Grant(region, (client, incarnation), grant));
+    }
+
+    /// The grant's mark is durable. False if it was withdrawn meanwhile.
+    pub(super) fn logged(&mut self, region: Region, client: ClientId, grant: GrantId) -> bool {
+        let entry = self.regions.get_mut(&region);
+        let holder = entry.and_then(|entry| entry.holders.get_mut(&client));
+        holder.filter(|holder| holder.grant == grant).is_some_and(|holder| {
+            holder.logged = true;
+            true
+        })
+    }
+
+    pub(super) fn released(
+        &mut self,
+        client: ClientId,
+        incarnation: Incarnation,
+        (region, grant): (Region, GrantId),
+        suspect: bool,
+        out: &mut Vec<Action>,
+    ) {
+        if !self.inherited.is_empty() {
+            return;
+        }
+        let entry = self.regions.get_mut(&region);
+        let holder = entry.as_ref().and_then(|entry| entry.holders.get(&client));
+        let Some(holder) = holder.filter(|holder| holder.grant == grant) else {
+            self.say((client, incarnation), ToClient::Released(region, grant), out);
+            return;
+        };
+        if holder.incarnation != incarnation || !holder.logged {
+            return;
+        }
+        entry.expect("it has a holder").holders.remove(&client);
+        let last = !self.regions[&region].holders.is_empty();
+        if last && broken(Broken::FirstReleaseCleans) {
+            let held = |mark: &Mark| matches!(*mark, Mark::Held(of, ..) if of == region);
+            let all: Vec<Mark> = self.commit.marks.iter().copied().filter(held).collect();
+            all.into_iter().for_each(|mark| self.commit.record(false, mark));
+        }
+        self.commit.record(false, Mark::Held(region, client, incarnation));
+        if suspect && !broken(Broken::SuspectForgotten) {
+            self.commit.record(true, Mark::Unsync(region));
+        }
+        self.commit.then(Effect::Released(region, (client, incarnation), grant));
+    }
+
+    /// A holder of an earlier reign says which of its grants it still has.
+    pub(super) fn declare(&mut self, client: ClientId, incarnation: Incarnation, held: &[Claim]) {
+        if !self.inherited.remove(&(client, incarnation)) {
+            return;
+        }
+        for mark in self.commit.marks.clone() {
+            let Mark::Held(region, id, of) = mark else { continue };
+            if (id, of) != (client, incarnation) {
+                continue;
+            }
+            match held.iter().find(|claim| claim.region == region) {
+                Some(&Claim { grant, .. }) => {
+                    let holder = Holder { incarnation, grant, logged: true };
+                    self.regions.entry(region).or_default().holders.insert(client, holder);
+                }
+                // Released and flushed, or never given: grants of the earlier term are void.
+                None => self.unclaimed.push(mark),
+            }
+        }
+    }
+
+    /// Repeats grants that the client does not know of: it takes them or gives them back. A late
+    /// copy of a request would otherwise leave a grant behind for ever.
+    pub(super) fn remind(
+        &self,
+        host: (ClientId, Incarnation),
+        held: &[Claim],
+        out: &mut Vec<Action>,
+    ) {
+        for (&region, entry) in &self.regions {
+            let Some(holder) = entry.holders.get(&host.0) else { continue };
+            let known = held.contains(&Claim { region, grant: holder.grant });
+            if holder.logged && holder.incarnation == host.1 && !known {
+                self.say(host, ToClient::Grant(region, holder.grant), out);
+            }
+        }
+    }
+
+    /// Once all holders are known, clears the marks that nobody claims.
+    pub(super) fn clear_unclaimed(&mut self) {
+        if self.inherited.is_empty() {
+            for mark in std::mem::take(&mut self.unclaimed) {
+                self.commit.record(false, mark);
+            }
+        }
+    }
+
+    /// Regions that must become free.
+    fn wanted_free(&self) -> BTreeSet<Region> {
+        let unsync = self.commit.marks.iter().filter_map(|mark| match *mark {
+            Mark::Unsync(region) => Some(region),
+            _ => None,
+        });
+        let exclusive = self.config.shape.mode == Mode::Exclusive;
+        let waited = self.regions.iter().filter(|(_, entry)| exclusive && !entry.queue.is_empty());
+        unsync.chain(waited.map(|(&region, _)| region)).chain(self.job_region()).collect()
+    }
+
+    /// True if somebody waits for the region.
+    pub(super) fn is_waited_for(&self, region: Region) -> bool {
+        self.regions.get(&region).is_some_and(|entry| !entry.queue.is_empty())
+    }
+
+    /// Asks the holders of regions that must become free; evicts those that do not answer.
+    pub(super) fn request_drains(&mut self, out: &mut Vec<Action>) {
+        let wanted = self.wanted_free();
+        let active = self.is_active() && self.inherited.is_empty();
+        let (now, timeout) = (self.now, self.timing.drain_ms);
+        let mut messages = Vec::new();
+        let mut late = BTreeSet::new();
+        for (&region, entry) in &mut self.regions {
+            if !wanted.contains(&region) || !active || entry.holders.is_empty() {
+                entry.draining_ms = None;
+                continue;
+            }
+            let since = *entry.draining_ms.get_or_insert(now);
+            for (&client, holder) in &entry.holders {
+                let to = (client, holder.incarnation);
+                messages.push((to, ToClient::Drain(region, holder.grant)));
+                if now.saturating_sub(since) > timeout {
+                    late.insert((client, holder.incarnation));
+                }
+            }
+        }
+        messages.into_iter().for_each(|(to, message)| self.say(to, message, out));
+        late.into_iter().for_each(|(client, incarnation)| self.evict(client, incarnation, None));
+    }
+}

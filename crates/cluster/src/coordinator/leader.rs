@@ -1,0 +1,324 @@
+//! The state of one reign; dispatch of messages and timers.
+//!
+//! After every event `settle` moves each part on as far as it goes. The parts do not wait for each
+//! other with callbacks: they look at the state that the event left.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Action;
+use super::commit::Commit;
+use super::eviction::Eviction;
+use super::grants::Entry;
+use super::resync::Job;
+use crate::config::Config;
+use crate::decisions::Version;
+use crate::ids::{BootId, ClientId, Epoch, Incarnation, MemberId, Ms, OpId, Region, Term};
+use crate::message::{Answer, FromClient, FromMember, Order, Refusal, ToClient, ToMember};
+use crate::record::{self, Log, Mark, Position};
+use crate::timing::Timing;
+
+/// A member, as far as this reign has heard of it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Watch {
+    pub(super) heard_ms: Option<Ms>,
+    pub(super) boot: BootId,
+    /// The epoch that it reported.
+    pub(super) epoch: Epoch,
+    /// The epoch that it adopted for this reign, with all fences.
+    pub(super) raised: Epoch,
+    pub(super) at: Position,
+}
+
+/// A client that is joined.
+pub(super) struct Session {
+    pub(super) incarnation: Incarnation,
+    pub(super) heard_ms: Ms,
+    pub(super) epoch: Epoch,
+}
+
+pub(super) struct Leader {
+    pub(super) term: Term,
+    pub(super) timing: Timing,
+    pub(super) now: Ms,
+    pub(super) begun_ms: Ms,
+    pub(super) version: Version,
+    pub(super) config: Config,
+    /// The last proposal without a known outcome; only a mutant looks at it.
+    pub(super) proposed: Option<Config>,
+    /// A replacement of unknown outcome may still take effect.
+    pub(super) unsettled: bool,
+    /// The last epoch that every live member has adopted.
+    pub(super) raised: Option<Epoch>,
+    /// A higher term that was heard of.
+    pub(super) deposed: Term,
+    pub(super) watches: Vec<Watch>,
+    /// The logs read so far, until the takeover knows enough.
+    pub(super) reading: Option<BTreeMap<MemberId, Log>>,
+    /// Holders in the log that have not declared their grants to this reign.
+    pub(super) inherited: BTreeSet<(ClientId, Incarnation)>,
+    /// Marks of holders that declared that they do not hold the region.
+    pub(super) unclaimed: Vec<Mark>,
+    pub(super) commit: Commit,
+    pub(super) regions: BTreeMap<Region, Entry>,
+    pub(super) sessions: BTreeMap<ClientId, Session>,
+    pub(super) evictions: BTreeMap<ClientId, Eviction>,
+    pub(super) job: Option<Job>,
+    /// Regions whose resync is complete but not yet durable in the log.
+    pub(super) settling: BTreeSet<Region>,
+    pub(super) next_op: OpId,
+}
+
+impl Leader {
+    pub(super) fn new(
+        term: Term,
+        timing: Timing,
+        now: Ms,
+        version: Version,
+        config: Config,
+    ) -> Leader {
+        Leader {
+            term,
+            timing,
+            now,
+            begun_ms: now,
+            version,
+            watches: vec![Watch::default(); config.slots.len()],
+            config,
+            proposed: None,
+            unsettled: false,
+            raised: None,
+            deposed: Term(0),
+            reading: Some(BTreeMap::new()),
+            inherited: BTreeSet::new(),
+            unclaimed: Vec::new(),
+            commit: Commit::new(term, BTreeSet::new()),
+            regions: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            evictions: BTreeMap::new(),
+            job: None,
+            settling: BTreeSet::new(),
+            // Numbers of different reigns differ.
+            next_op: OpId(term.0 << 32),
+        }
+    }
+
+    pub(super) fn watch(&mut self, member: MemberId) -> Option<&mut Watch> {
+        self.watches.get_mut(usize::from(member.0))
+    }
+
+    pub(super) fn say(
+        &self,
+        (client, incarnation): (ClientId, Incarnation),
+        message: ToClient,
+        out: &mut Vec<Action>,
+    ) {
+        out.push(Action::Client(client, incarnation, self.term, message));
+    }
+
+    pub(super) fn order(&self, member: MemberId, order: Order, out: &mut Vec<Action>) {
+        out.push(Action::Member(member, ToMember::Control(self.term, order)));
+    }
+
+    /// True while clients may do I/O in the current epoch.
+    pub(super) fn is_active(&self) -> bool {
+        self.raised == Some(self.config.epoch) && self.config.serves()
+    }
+
+    pub(super) fn member(
+        &mut self,
+        now: Ms,
+        member: MemberId,
+        message: FromMember,
+        out: &mut Vec<Action>,
+    ) {
+        self.now = now;
+        match message {
+            FromMember::Done(op, bytes) => self.resync_answer(op, bytes),
+            FromMember::Refused(_, Refusal::Term(term)) => self.deposed = self.deposed.max(term),
+            FromMember::Refused(..) => {}
+            FromMember::Control(_, _, Answer::Deposed(term)) => {
+                self.deposed = self.deposed.max(term);
+            }
+            FromMember::Control(term, boot, answer) if term == self.term => {
+                self.control(member, boot, answer, out);
+            }
+            FromMember::Control(..) => {}
+        }
+        self.settle(out);
+    }
+
+    fn control(
+        &mut self,
+        member: MemberId,
+        boot: BootId,
+        answer: Answer,
+        out: &mut Vec<Action>,
+    ) {
+        let now = self.now;
+        let Some(watch) = self.watch(member) else { return };
+        // A late answer of an earlier boot.
+        if boot < watch.boot {
+            return;
+        }
+        if boot > watch.boot {
+            *watch = Watch { boot, ..Watch::default() };
+        }
+        watch.heard_ms = Some(now);
+        match answer {
+            Answer::Alive(epoch) => watch.epoch = watch.epoch.max(epoch),
+            Answer::Raised(epoch) => {
+                watch.epoch = watch.epoch.max(epoch);
+                watch.raised = watch.raised.max(epoch);
+            }
+            Answer::Appended(at) => {
+                watch.at = watch.at.max(at);
+                self.feed(member, out);
+            }
+            Answer::LogIs(log) => {
+                if let Some(logs) = &mut self.reading {
+                    logs.insert(member, log);
+                }
+            }
+            Answer::Fenced(client, least) => self.fenced(member, client, least),
+            Answer::Deposed(_) => {}
+        }
+    }
+
+    pub(super) fn client(
+        &mut self,
+        now: Ms,
+        client: ClientId,
+        incarnation: Incarnation,
+        message: FromClient,
+        out: &mut Vec<Action>,
+    ) {
+        self.now = now;
+        if self.reading.is_some() {
+            return;
+        }
+        let evicted = record::evicted(&self.commit.marks, client);
+        let logged = evicted.is_some_and(|evicted| incarnation <= evicted);
+        if logged && !self.evictions.contains_key(&client) {
+            let least = Incarnation(evicted.unwrap_or_default().0 + 1);
+            self.say((client, incarnation), ToClient::Evicted(least), out);
+            return;
+        }
+        if logged {
+            return;
+        }
+        match message {
+            FromClient::Join => self.join(client, incarnation, out),
+            FromClient::Renew { sent_ms, term, held, epoch } => {
+                self.renew(client, incarnation, epoch, out);
+                if term == self.term {
+                    self.declare(client, incarnation, &held);
+                    self.remind((client, incarnation), &held, out);
+                }
+                self.say((client, incarnation), ToClient::Renewed(sent_ms), out);
+            }
+            FromClient::Want(region, grant) => self.want(client, incarnation, region, grant, out),
+            FromClient::Release { region, grant, suspect } => {
+                self.released(client, incarnation, (region, grant), suspect, out);
+            }
+            FromClient::Unreachable(member) => self.unreachable(client, incarnation, member),
+        }
+        self.settle(out);
+    }
+
+    fn renew(
+        &mut self,
+        client: ClientId,
+        incarnation: Incarnation,
+        epoch: Epoch,
+        out: &mut Vec<Action>,
+    ) {
+        let heard_ms = self.now;
+        let session = Session { incarnation, heard_ms, epoch };
+        match self.sessions.get_mut(&client) {
+            // It must join first.
+            Some(old) if old.incarnation != incarnation => return,
+            Some(old) => *old = session,
+            None => drop(self.sessions.insert(client, session)),
+        }
+        if epoch < self.config.epoch && self.raised == Some(self.config.epoch) {
+            self.say((client, incarnation), ToClient::Config(self.config.clone()), out);
+        }
+    }
+
+    /// A client cannot reach a member that this coordinator can reach.
+    fn unreachable(&mut self, client: ClientId, incarnation: Incarnation, member: MemberId) {
+        let current = self.sessions.get(&client).is_some_and(|session| {
+            session.incarnation == incarnation && session.epoch == self.config.epoch
+        });
+        let timeout = self.timing.member_ms;
+        let now = self.now;
+        let heard = self.watch(member).and_then(|watch| watch.heard_ms);
+        let reached = heard.is_some_and(|heard| now.saturating_sub(heard) < timeout);
+        if current && reached && self.is_active() {
+            self.evict(client, incarnation, None);
+        }
+    }
+
+    pub(super) fn tick(&mut self, now: Ms, out: &mut Vec<Action>) {
+        self.now = now;
+        for member in self.config.members() {
+            self.order(member, Order::Probe, out);
+        }
+        if self.reading.is_some() {
+            for member in self.config.live() {
+                self.order(member, Order::ReadLog, out);
+            }
+        } else {
+            self.raise(out);
+            let live: Vec<MemberId> = self.config.live().collect();
+            live.into_iter().for_each(|member| self.feed(member, out));
+            self.fence_again(out);
+            self.watch_clients();
+            self.request_drains(out);
+            self.resync_again(out);
+        }
+        self.settle(out);
+    }
+
+    /// Evicts clients whose lease ended, and holders that do not declare themselves.
+    fn watch_clients(&mut self) {
+        let (now, lease) = (self.now, self.timing.lease_ms);
+        let late = |since: Ms| now.saturating_sub(since) > lease;
+        let silent: Vec<(ClientId, Incarnation)> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| late(session.heard_ms))
+            .map(|(&client, session)| (client, session.incarnation))
+            .collect();
+        for (client, incarnation) in silent {
+            self.sessions.remove(&client);
+            let holds = |mark: &Mark| matches!(*mark, Mark::Held(_, id, _) if id == client);
+            if self.commit.marks.iter().any(holds) {
+                self.evict(client, incarnation, None);
+            }
+        }
+        if late(self.begun_ms) {
+            for (client, incarnation) in self.inherited.clone() {
+                self.evict(client, incarnation, None);
+            }
+        }
+    }
+
+    /// Moves every part on.
+    fn settle(&mut self, out: &mut Vec<Action>) {
+        if self.reading.is_some() {
+            self.finish_reading();
+        }
+        if self.reading.is_some() {
+            return;
+        }
+        self.activate(out);
+        self.finish_batch(out);
+        self.advance_evictions(out);
+        // Before anything is granted: a new grant may set one of these marks again.
+        self.clear_unclaimed();
+        self.advance_job(out);
+        self.admit(out);
+        self.next_batch(out);
+    }
+}

@@ -1,0 +1,185 @@
+//! Takeover and changes of the membership: read, decide, raise, activate.
+//!
+//! ```text
+//!   takeover   ReadLog at the live members (raises the term) ──▶ union of the marks
+//!   decide     epoch e+1 by compare-and-set; marks of stale regions enter the log
+//!   raise      every live member of e+1: refuse e, drain, durable
+//!   activate   clients get e+1, send again what is not acknowledged
+//! ```
+//!
+//! **Why clients need not agree.** A write of epoch e is acknowledged after all live members of e
+//! answered. At least one of them is live in e+1 and refuses e once it is raised. So after *raise*
+//! no write of e is acknowledged any more. One that was acknowledged before is on all members in
+//! sync in e+1, because those were live in e. A member that enters has every region in its stale
+//! set that is held between the decision and *activate*.
+//!
+//! **Reads.** A reader of a code touches all members in sync but one, so it meets a raised one. A
+//! reader of a mirror asks the others to check its epoch.
+//!
+//! Invariant: a leader that dies between two steps leaves nothing behind but the decision: the
+//! steps are repeated by its successor.
+
+use std::collections::BTreeSet;
+
+use super::Action;
+use super::commit::Commit;
+use super::leader::Leader;
+use crate::broken::{Broken, broken};
+use crate::config::{Config, Seen};
+use crate::decisions::Version;
+use crate::ids::{Incarnation, MemberId, Region};
+use crate::message::{Order, ToClient};
+use crate::record::{self, Log, Mark};
+
+impl Leader {
+    /// Ends the takeover once enough logs are read. Each member in sync has every mark on which a
+    /// grant relies; the timeout only keeps marks that cost a resync at most.
+    pub(super) fn finish_reading(&mut self) {
+        let Some(logs) = &self.reading else { return };
+        let all = self.config.live().all(|member| logs.contains_key(&member));
+        let in_sync = self.config.in_sync().filter(|member| logs.contains_key(member)).count();
+        let late = self.now.saturating_sub(self.begun_ms) > self.timing.member_ms;
+        if !(all || (late && in_sync >= self.config.needed().max(1))) {
+            return;
+        }
+        let live = |member: &MemberId| self.config.live().any(|live| live == *member);
+        let logs: Vec<&Log> =
+            logs.iter().filter(|(member, _)| live(member)).map(|(_, log)| log).collect();
+        let mut marks = Log::united(logs);
+        marks.retain(|mark| match *mark {
+            Mark::Stale(member, _) => !self.config.is_in_sync(member),
+            _ => true,
+        });
+        // The last reign may have decided a change and died before its marks were durable.
+        let dirty = record::dirty(&marks);
+        for member in self.config.members().filter(|&member| !self.config.is_in_sync(member)) {
+            if !broken(Broken::StaleForgotten) {
+                marks.extend(dirty.iter().map(|&region| Mark::Stale(member, region)));
+            }
+        }
+        if broken(Broken::DeclarationSkipped) {
+            marks.retain(|mark| !matches!(mark, Mark::Held(..)));
+        }
+        self.inherited = marks
+            .iter()
+            .filter_map(|mark| match *mark {
+                Mark::Held(_, client, incarnation) => Some((client, incarnation)),
+                _ => None,
+            })
+            .collect();
+        self.commit = Commit::new(self.term, marks);
+        self.reading = None;
+        self.begun_ms = self.now;
+        for (client, incarnation) in self.inherited.clone() {
+            let evicted = record::evicted(&self.commit.marks, client);
+            if let Some(upto) = evicted.filter(|&upto| incarnation <= upto) {
+                self.evict(client, upto, None);
+            }
+        }
+    }
+
+    fn seen(&self, member: MemberId) -> Seen {
+        let watch = &self.watches[usize::from(member.0)];
+        let since = watch.heard_ms.unwrap_or(self.begun_ms);
+        if self.now.saturating_sub(since) > self.timing.member_ms {
+            return Seen::Silent;
+        }
+        if watch.heard_ms.is_none() {
+            let boot = self.config.slot(member).boot;
+            let missing = self.config.slot(member).state == crate::config::State::Missing;
+            return if missing { Seen::Silent } else { Seen::Alive { boot, ready: false } };
+        }
+        let stale = |mark: &Mark| matches!(*mark, Mark::Stale(of, _) if of == member);
+        let clean = !self.commit.marks.iter().any(stale) || broken(Broken::PromotesEarly);
+        let raised = self.raised == Some(self.config.epoch) && watch.at.term == self.term;
+        let ready = clean && raised && self.settling.is_empty();
+        Seen::Alive { boot: watch.boot, ready }
+    }
+
+    /// The membership that this leader wants next.
+    pub(super) fn proposal(&mut self) -> Option<Config> {
+        if self.reading.is_some() {
+            return None;
+        }
+        let seen: Vec<Seen> = self.config.members().map(|member| self.seen(member)).collect();
+        // Higher than ours only if the store was restored from a backup.
+        let floor = self.watches.iter().map(|watch| watch.epoch).max().unwrap_or_default();
+        self.proposed = self.config.successor(&seen, floor);
+        if self.proposed.is_none() && self.unsettled {
+            // The same content under a new version: the late replacement cannot succeed any more.
+            self.proposed = Some(self.config.clone());
+        }
+        self.proposed.clone()
+    }
+
+    /// The outcome of the last proposal is unknown.
+    pub(super) fn unknown(&mut self) {
+        self.unsettled = true;
+        if broken(Broken::UnknownIsDone)
+            && let Some(config) = self.proposed.take()
+        {
+            self.decided(self.version, config);
+        }
+    }
+
+    /// The store holds this configuration, under this term.
+    pub(super) fn decided(&mut self, version: Version, config: Config) {
+        self.unsettled &= version == self.version;
+        self.version = version;
+        if config.epoch <= self.config.epoch {
+            return;
+        }
+        let dirty: BTreeSet<Region> = record::dirty(&self.commit.marks);
+        for member in config.members().filter(|&member| !config.is_in_sync(member)) {
+            let changed = config.slot(member) != self.config.slot(member);
+            for &region in dirty.iter().filter(|_| changed && !broken(Broken::StaleForgotten)) {
+                self.commit.record(true, Mark::Stale(member, region));
+            }
+        }
+        self.config = config;
+        self.stop_job();
+    }
+
+    /// Sends the epoch, and everything that a member may have missed, where it is not adopted.
+    pub(super) fn raise(&self, out: &mut Vec<Action>) {
+        let fences: Vec<_> = self
+            .commit
+            .marks
+            .iter()
+            .filter_map(|mark| match *mark {
+                Mark::Evicted(client, upto) => Some((client, Incarnation(upto.0 + 1))),
+                _ => None,
+            })
+            .collect();
+        for member in self.config.live().filter(|&member| !self.has_adopted(member)) {
+            self.order(member, Order::Raise(self.config.epoch, fences.clone()), out);
+        }
+    }
+
+    fn has_adopted(&self, member: MemberId) -> bool {
+        let watch = &self.watches[usize::from(member.0)];
+        watch.raised == self.config.epoch && watch.boot == self.config.slot(member).boot
+    }
+
+    /// Opens the epoch to clients once every live member has adopted it.
+    pub(super) fn activate(&mut self, out: &mut Vec<Action>) {
+        if self.raised == Some(self.config.epoch) {
+            return;
+        }
+        let logged = |member: MemberId| {
+            self.watches[usize::from(member.0)].at.term == self.term
+        };
+        let mut live = self.config.live();
+        let ready = match broken(Broken::ActivatesEarly) {
+            true => live.any(|member| self.has_adopted(member)),
+            false => live.all(|member| self.has_adopted(member) && logged(member)),
+        };
+        if ready {
+            self.raised = Some(self.config.epoch);
+            for (&client, session) in &self.sessions {
+                let config = ToClient::Config(self.config.clone());
+                self.say((client, session.incarnation), config, out);
+            }
+        }
+    }
+}

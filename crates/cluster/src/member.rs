@@ -1,0 +1,335 @@
+//! A member's server: gate, drain, durable header, log area.
+//!
+//! ```text
+//!   request ──▶ gate ──▶ medium ──▶ answer          order ──▶ staged ──▶ slot 0 | slot 1 ──▶ answer
+//!                │         │                                   │        (by turns, CRC)      ▲
+//!                │ refused │ running ───────── drained ────────│──────────────────────────────┘
+//!                ▼         ▼                                   ▼
+//!             Refused    ends                             gate closes at once
+//! ```
+//!
+//! An order takes effect on the gate at once. Its answer waits until the header is durable *and*
+//! every running request that the gate would now refuse has ended: those cannot be recalled. So an
+//! answer means that nothing refused will change the medium, even after a restart.
+//!
+//! Invariants: epoch, term, boot and least incarnations never decrease. A request is executed only
+//! if its boot, epoch and incarnation are those in force, and *durably* in force.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::broken::{Broken, broken};
+use crate::ids::{BootId, CandidateId, ClientId, Epoch, Incarnation, OpId, Term};
+use crate::message::{Answer, FromMember, Io, Order, Refusal, Stamp, ToMember, Who};
+use crate::record::{Log, Position};
+use crate::wire::{self, Frame, Malformed, Wire};
+
+/// The sender of a message.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Peer {
+    /// A client.
+    Client(ClientId),
+    /// A coordinator.
+    Candidate(CandidateId),
+}
+
+/// A request that the medium executes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct IoId(pub u64);
+
+/// An input.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Event {
+    /// A message.
+    Message(Peer, ToMember),
+    /// The header of this generation is durable.
+    Stored(u64),
+    /// The medium has executed a request; bytes of a read.
+    Finished(IoId, Vec<u8>),
+}
+
+/// An output.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Write the header to a slot and flush it, one at a time.
+    Store {
+        /// 0 or 1.
+        slot: usize,
+        /// To report when it is durable.
+        generation: u64,
+        /// The header.
+        bytes: Vec<u8>,
+    },
+    /// Execute a request on the medium. Writes may stay volatile until a flush.
+    Execute(IoId, Stamp, Io),
+    /// Send a message.
+    Send(Peer, FromMember),
+}
+
+/// What a restart preserves: the header and the log area.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Header {
+    /// Increments with every version of it.
+    pub generation: u64,
+    /// Increments with every start.
+    pub boot: BootId,
+    /// The highest term heard of.
+    pub term: Term,
+    /// The epoch.
+    pub epoch: Epoch,
+    /// Lower incarnations are refused.
+    pub least: BTreeMap<ClientId, Incarnation>,
+    /// The grant log.
+    pub log: Log,
+}
+
+wire::structures! { Header { generation, boot, term, epoch, least, log } }
+
+impl Frame for Header {
+    const KIND: u16 = 5;
+}
+
+impl Header {
+    /// The newest valid one of the two slots; a fresh one if none is.
+    pub fn newest(slots: [&[u8]; 2]) -> Header {
+        let read = |slot: &[u8]| wire::decode::<Header>(slot).ok().map(|(header, _)| header);
+        let found = slots.into_iter().filter_map(read);
+        found.max_by_key(|header| header.generation).unwrap_or_default()
+    }
+}
+
+/// An executed request, or one in execution, of one origin.
+#[derive(Default)]
+struct Window {
+    floor: OpId,
+    /// True once executed.
+    ops: BTreeMap<OpId, bool>,
+}
+
+struct Running {
+    peer: Peer,
+    stamp: Stamp,
+    write: bool,
+}
+
+/// An answer that waits for the header and for running requests.
+struct Waiting {
+    generation: u64,
+    drain: BTreeSet<IoId>,
+    peer: Peer,
+    message: FromMember,
+}
+
+/// The state machine.
+pub struct Member {
+    /// In force at the gate; newer than `stable` while a header is being written.
+    staged: Header,
+    stable: Header,
+    storing: Option<Header>,
+    running: BTreeMap<IoId, Running>,
+    windows: BTreeMap<Who, Window>,
+    waiting: Vec<Waiting>,
+    next_io: u64,
+}
+
+impl Member {
+    /// Starts from the two slots of the header. Nothing is served until the new boot is durable.
+    pub fn start(slots: [&[u8]; 2], out: &mut Vec<Action>) -> Member {
+        let stable = Header::newest(slots);
+        let mut staged = stable.clone();
+        staged.generation += 1;
+        staged.boot.0 += 1;
+        let mut member = Member {
+            staged,
+            stable,
+            storing: None,
+            running: BTreeMap::new(),
+            windows: BTreeMap::new(),
+            waiting: Vec::new(),
+            next_io: 0,
+        };
+        member.store(out);
+        member
+    }
+
+    /// The header that a restart would find.
+    pub fn durable(&self) -> &Header {
+        &self.stable
+    }
+
+    /// Handles an event.
+    pub fn handle(&mut self, event: Event, out: &mut Vec<Action>) {
+        match event {
+            // The boot is not durable yet: two starts might use one number.
+            Event::Message(..) if self.stable.boot != self.staged.boot => {}
+            Event::Message(peer, ToMember::Data(stamp, io)) => self.request(peer, stamp, io, out),
+            Event::Message(peer, ToMember::Control(term, order)) => {
+                self.order(peer, term, order, out);
+            }
+            Event::Stored(generation) => {
+                let stored = self.storing.take().expect("one header is being written");
+                assert_eq!(stored.generation, generation, "headers are written one at a time");
+                self.stable = stored;
+            }
+            Event::Finished(io, bytes) => self.finished(io, bytes, out),
+        }
+        self.store(out);
+        self.answer(out);
+    }
+
+    fn request(&mut self, peer: Peer, stamp: Stamp, io: Io, out: &mut Vec<Action>) {
+        if let Err(refusal) = self.gate(&stamp, true) {
+            out.push(Action::Send(peer, FromMember::Refused(stamp.op, refusal)));
+            return;
+        }
+        let window = self.windows.entry(stamp.who).or_default();
+        window.floor = window.floor.max(stamp.floor);
+        window.ops = window.ops.split_off(&window.floor);
+        let write = matches!(io, Io::Write(..));
+        if write && !broken(Broken::CopiesExecuted) {
+            if stamp.op < window.floor {
+                return;
+            }
+            match window.ops.get(&stamp.op) {
+                Some(true) => {
+                    out.push(Action::Send(peer, FromMember::Done(stamp.op, Vec::new())));
+                    return;
+                }
+                Some(false) => return,
+                None => window.ops.insert(stamp.op, false),
+            };
+        }
+        if io == Io::Check {
+            out.push(Action::Send(peer, FromMember::Done(stamp.op, Vec::new())));
+            return;
+        }
+        let id = IoId(self.next_io);
+        self.next_io += 1;
+        self.running.insert(id, Running { peer, stamp, write });
+        out.push(Action::Execute(id, stamp, io));
+    }
+
+    /// Whether a request may run. `durably`: the epoch must also survive a restart.
+    fn gate(&self, stamp: &Stamp, durably: bool) -> Result<(), Refusal> {
+        if stamp.boot != self.staged.boot && !broken(Broken::BootUnchecked) {
+            return Err(Refusal::Boot(self.staged.boot));
+        }
+        match stamp.who {
+            Who::Client(client, incarnation) => {
+                let least = self.staged.least.get(&client).copied().unwrap_or_default();
+                if incarnation < least && !broken(Broken::FenceUnchecked) {
+                    return Err(Refusal::Fenced);
+                }
+            }
+            Who::Coordinator(term) if term != self.staged.term => {
+                if !broken(Broken::OldResyncRuns) {
+                    return Err(Refusal::Term(self.staged.term));
+                }
+            }
+            Who::Coordinator(_) => {}
+        }
+        let epoch = if durably { self.stable.epoch } else { self.staged.epoch };
+        let fits = stamp.epoch == self.staged.epoch && stamp.epoch == epoch;
+        if fits || broken(Broken::EpochUnchecked) { Ok(()) } else { Err(Refusal::Epoch(epoch)) }
+    }
+
+    fn finished(&mut self, io: IoId, bytes: Vec<u8>, out: &mut Vec<Action>) {
+        let Some(Running { peer, stamp, write }) = self.running.remove(&io) else { return };
+        if write && let Some(window) = self.windows.get_mut(&stamp.who) {
+            window.ops.entry(stamp.op).and_modify(|executed| *executed = true);
+        }
+        self.waiting.iter_mut().for_each(|waiting| {
+            waiting.drain.remove(&io);
+        });
+        out.push(Action::Send(peer, FromMember::Done(stamp.op, bytes)));
+    }
+
+    fn order(&mut self, peer: Peer, term: Term, order: Order, out: &mut Vec<Action>) {
+        if term < self.staged.term && !broken(Broken::TermUnchecked) {
+            let answer = Answer::Deposed(self.staged.term);
+            out.push(Action::Send(peer, FromMember::Control(term, self.staged.boot, answer)));
+            return;
+        }
+        let before = self.staged.clone();
+        self.staged.term = self.staged.term.max(term);
+        let answer = self.adopt(term, order);
+        let changed = self.staged != before;
+        if changed {
+            self.staged.generation += 1;
+        }
+        let refused = |running: &Running| self.gate(&running.stamp, false).is_err();
+        let drain = self.running.iter().filter(|(_, running)| refused(running));
+        let drain = match broken(Broken::NoDrain) {
+            true => BTreeSet::new(),
+            false => drain.map(|(&io, _)| io).collect(),
+        };
+        let generation =
+            if broken(Broken::AnswersBeforeDurable) { 0 } else { self.staged.generation };
+        let message = FromMember::Control(term, self.staged.boot, answer);
+        // A copy of an order adds nothing to the answer that already waits.
+        if self.waiting.iter().any(|other| (other.peer, &other.message) == (peer, &message)) {
+            return;
+        }
+        self.waiting.push(Waiting { generation, drain, peer, message });
+    }
+
+    fn adopt(&mut self, term: Term, order: Order) -> Answer {
+        match order {
+            Order::Probe => Answer::Alive(self.staged.epoch),
+            Order::ReadLog => Answer::LogIs(self.staged.log.clone()),
+            Order::Raise(epoch, fences) => {
+                self.staged.epoch = self.staged.epoch.max(epoch);
+                fences.into_iter().for_each(|(client, least)| self.fence(client, least));
+                Answer::Raised(self.staged.epoch)
+            }
+            Order::Fence(client, least) => {
+                self.fence(client, least);
+                Answer::Fenced(client, least)
+            }
+            Order::Install(log) => {
+                if log.at.term == term && log.at > self.staged.log.at {
+                    self.staged.log = log;
+                }
+                Answer::Appended(self.staged.log.at)
+            }
+            Order::Append(seq, records) => {
+                let at = Position { term, seq };
+                if (Position { term, seq: seq.saturating_sub(1) }) == self.staged.log.at {
+                    self.staged.log.apply(at, &records);
+                }
+                Answer::Appended(self.staged.log.at)
+            }
+        }
+    }
+
+    fn fence(&mut self, client: ClientId, least: Incarnation) {
+        let entry = self.staged.least.entry(client).or_default();
+        *entry = (*entry).max(least);
+        let least = *entry;
+        self.windows.retain(|who, _| match *who {
+            Who::Client(id, incarnation) => id != client || incarnation >= least,
+            Who::Coordinator(term) => term >= self.staged.term,
+        });
+    }
+
+    /// Writes the header if it changed; one write at a time, to the slot with the older header.
+    fn store(&mut self, out: &mut Vec<Action>) {
+        if self.storing.is_some() || self.staged.generation == self.stable.generation {
+            return;
+        }
+        let generation = self.staged.generation;
+        let slot = if broken(Broken::OneSlot) { 0 } else { usize::from(generation % 2 == 1) };
+        out.push(Action::Store { slot, generation, bytes: wire::encode(&self.staged) });
+        self.storing = Some(self.staged.clone());
+    }
+
+    fn answer(&mut self, out: &mut Vec<Action>) {
+        let generation = self.stable.generation;
+        self.waiting.retain(|waiting| {
+            let ready = waiting.generation <= generation && waiting.drain.is_empty();
+            if ready {
+                out.push(Action::Send(waiting.peer, waiting.message.clone()));
+            }
+            !ready
+        });
+    }
+}

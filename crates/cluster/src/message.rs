@@ -1,0 +1,170 @@
+//! The messages between clients, coordinator and members.
+//!
+//! Each may be lost, duplicated, delayed and reordered: numbers in it let the receiver recognize
+//! copies. `wire` has the bytes.
+
+use crate::config::Config;
+use crate::ids::{BootId, ClientId, Epoch, GrantId, Incarnation, MemberId, Ms, OpId, Region, Term};
+use crate::record::{Log, Position, Record};
+
+/// The origin of a member request.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Who {
+    /// A client's I/O.
+    Client(ClientId, Incarnation),
+    /// A coordinator's resync.
+    Coordinator(Term),
+}
+
+/// What a member checks before it executes a request. On a transport with sessions it belongs to
+/// the session, except for `op` and `floor`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    /// The origin.
+    pub who: Who,
+    /// The origin's epoch.
+    pub epoch: Epoch,
+    /// The member's boot in that epoch.
+    pub boot: BootId,
+    /// The request's number; a copy has the same.
+    pub op: OpId,
+    /// The origin waits for no lower number: the member may forget them.
+    pub floor: OpId,
+}
+
+/// A member request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Io {
+    /// Read the piece of a block.
+    Read(u64),
+    /// Write the piece of a block.
+    Write(u64, Vec<u8>),
+    /// Make all completed writes durable.
+    Flush,
+    /// Only verify the stamp.
+    Check,
+}
+
+/// A coordinator's order to a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Order {
+    /// Report boot and epoch.
+    Probe,
+    /// Adopt the term and report the grant log.
+    ReadLog,
+    /// Adopt the epoch and these least incarnations; refuse everything below.
+    Raise(Epoch, Vec<(ClientId, Incarnation)>),
+    /// Refuse incarnations of the client below this one.
+    Fence(ClientId, Incarnation),
+    /// Replace the grant log, which also truncates it.
+    Install(Log),
+    /// Append the next batch.
+    Append(u64, Vec<Record>),
+}
+
+/// To a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ToMember {
+    /// A request.
+    Data(Stamp, Io),
+    /// An order.
+    Control(Term, Order),
+}
+
+/// Why a member refuses a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// It has another boot id.
+    Boot(BootId),
+    /// It has another epoch.
+    Epoch(Epoch),
+    /// The client was evicted.
+    Fenced,
+    /// The coordinator was deposed.
+    Term(Term),
+}
+
+/// A member's answer to an order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// To a probe.
+    Alive(Epoch),
+    /// The grant log.
+    LogIs(Log),
+    /// Adopted, durable, drained.
+    Raised(Epoch),
+    /// Durable and drained.
+    Fenced(ClientId, Incarnation),
+    /// The log's position after an install or append.
+    Appended(Position),
+    /// A higher term is in force.
+    Deposed(Term),
+}
+
+/// From a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FromMember {
+    /// The request is complete; bytes of a read.
+    Done(OpId, Vec<u8>),
+    /// The request was not executed.
+    Refused(OpId, Refusal),
+    /// The answer to an order of this term, and the member's boot.
+    Control(Term, BootId, Answer),
+}
+
+/// A grant that a client holds, in its own words.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Claim {
+    /// The region.
+    pub region: Region,
+    /// Its number.
+    pub grant: GrantId,
+}
+
+/// From a client to the coordinator.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum FromClient {
+    /// Start this incarnation. Earlier ones end.
+    Join,
+    /// Renew the lease; declare the grants held, as of the newest term heard of.
+    Renew {
+        /// The client's clock, echoed by the answer.
+        sent_ms: Ms,
+        /// The newest term heard of: grants of lower terms are ignored from here on.
+        term: Term,
+        /// Every grant held.
+        held: Vec<Claim>,
+        /// The client's epoch.
+        epoch: Epoch,
+    },
+    /// Ask for a grant.
+    Want(Region, GrantId),
+    /// Give a grant back: all writes are flushed. If `suspect`, some may be lost in part.
+    Release {
+        /// The region.
+        region: Region,
+        /// The grant's number.
+        grant: GrantId,
+        /// True if a member in sync restarted while writes were unflushed.
+        suspect: bool,
+    },
+    /// A member does not answer.
+    Unreachable(MemberId),
+}
+
+/// From the coordinator to a client.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ToClient {
+    /// The lease is renewed from this time of the client's clock on.
+    Renewed(Ms),
+    /// The configuration to use.
+    Config(Config),
+    /// The region may be written.
+    Grant(Region, GrantId),
+    /// Give the grant back soon.
+    Drain(Region, GrantId),
+    /// The grant is given back.
+    Released(Region, GrantId),
+    /// Incarnations below this one are evicted.
+    Evicted(Incarnation),
+}

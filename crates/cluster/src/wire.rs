@@ -1,0 +1,421 @@
+//! Messages and durable records as bytes.
+//!
+//! ```text
+//!   0  magic "PpCl"   4  version   6  kind   8  length of the body   12  CRC32C of body and head
+//!   16 body: numbers little-endian, lists with a u32 count
+//! ```
+//!
+//! The checksum covers all bytes but itself, at their length in bytes. A decoder never panics and
+//! never allocates more than the input justifies: each list is bounded by [`MOST_ITEMS`] and by the
+//! bytes that are left.
+//!
+//! Invariant: what [`encode`] writes, [`decode`] reads back; `decode` accepts nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::broken::{Broken, broken};
+use crate::config::{Config, Level, Mode, Shape, Slot, State};
+use crate::ids::{
+    ArrayId, BootId, CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region,
+    Term,
+};
+use crate::message::{
+    Answer, Claim, FromClient, FromMember, Io, Order, Refusal, Stamp, ToClient, ToMember, Who,
+};
+use crate::record::{Log, Mark, Position, Record};
+
+/// First bytes of a frame.
+const MAGIC: [u8; 4] = *b"PpCl";
+/// Version of all bodies.
+const VERSION: u16 = 1;
+/// Bytes before the body.
+pub const HEAD: usize = 16;
+/// Most bytes of a body.
+pub const MOST_BYTES: usize = 32 << 20;
+/// Most items of a list.
+pub const MOST_ITEMS: usize = 1 << 20;
+
+/// Why bytes are not a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Malformed {
+    /// They end early.
+    Short,
+    /// They start with another magic.
+    Magic,
+    /// Version or kind is another one.
+    Version,
+    /// The checksum differs: torn or damaged.
+    Checksum,
+    /// A number is out of its range.
+    Value,
+    /// Bytes are left over.
+    Long,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Malformed::Short => "frame: too short",
+            Malformed::Magic => "frame: wrong magic",
+            Malformed::Version => "frame: unknown version or kind",
+            Malformed::Checksum => "frame: checksum mismatch",
+            Malformed::Value => "frame: value out of range",
+            Malformed::Long => "frame: trailing bytes",
+        })
+    }
+}
+
+/// A value with a form in bytes.
+pub trait Wire: Sized {
+    /// Appends it.
+    fn put(&self, out: &mut Vec<u8>);
+    /// Takes it from the front.
+    ///
+    /// # Errors
+    /// If the bytes do not start with one.
+    fn take(from: &mut &[u8]) -> Result<Self, Malformed>;
+}
+
+/// A value that is a whole frame.
+pub trait Frame: Wire {
+    /// Its number in the head.
+    const KIND: u16;
+}
+
+fn checksum(head: &[u8], body: &[u8]) -> u32 {
+    if broken(Broken::ChecksumOfTwoWords) {
+        return parity::crc32c(0, body.get(..8).unwrap_or(body));
+    }
+    parity::crc32c(parity::crc32c(0, &head[..12]), body)
+}
+
+/// The frame of a value.
+///
+/// # Panics
+/// If it is longer than [`MOST_BYTES`].
+pub fn encode<T: Frame>(value: &T) -> Vec<u8> {
+    let mut frame = Vec::with_capacity(128);
+    frame.extend(MAGIC);
+    frame.extend(VERSION.to_le_bytes());
+    frame.extend(T::KIND.to_le_bytes());
+    frame.extend([0; 8]);
+    value.put(&mut frame);
+    let length = frame.len() - HEAD;
+    assert!(length <= MOST_BYTES, "a frame is bounded");
+    frame[8..12].copy_from_slice(&u32::try_from(length).expect("bounded").to_le_bytes());
+    let sum = checksum(&frame[..12], &frame[HEAD..]);
+    frame[12..16].copy_from_slice(&sum.to_le_bytes());
+    frame
+}
+
+/// The value of the frame at the front of `bytes`, and the frame's length.
+///
+/// # Errors
+/// If there is no complete valid frame.
+pub fn decode<T: Frame>(bytes: &[u8]) -> Result<(T, usize), Malformed> {
+    let head = bytes.get(..HEAD).ok_or(Malformed::Short)?;
+    let mut rest = head;
+    if <[u8; 4]>::take(&mut rest)? != MAGIC {
+        return Err(Malformed::Magic);
+    }
+    if (u16::take(&mut rest)?, u16::take(&mut rest)?) != (VERSION, T::KIND) {
+        return Err(Malformed::Version);
+    }
+    let length = usize::try_from(u32::take(&mut rest)?).map_err(|_| Malformed::Value)?;
+    let sum = u32::take(&mut rest)?;
+    if length > MOST_BYTES {
+        return Err(Malformed::Value);
+    }
+    let mut body = bytes.get(HEAD..HEAD + length).ok_or(Malformed::Short)?;
+    if checksum(head, body) != sum {
+        return Err(Malformed::Checksum);
+    }
+    let value = T::take(&mut body)?;
+    if body.is_empty() { Ok((value, HEAD + length)) } else { Err(Malformed::Long) }
+}
+
+macro_rules! numbers {
+    ($($name:ty),+) => {
+        $(
+            impl Wire for $name {
+                fn put(&self, out: &mut Vec<u8>) {
+                    out.extend(self.to_le_bytes());
+                }
+                fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+                    let (bytes, rest) = from.split_first_chunk().ok_or(Malformed::Short)?;
+                    *from = rest;
+                    Ok(Self::from_le_bytes(*bytes))
+                }
+            }
+        )+
+    };
+}
+
+numbers! { u8, u16, u32, u64, u128 }
+
+impl Wire for [u8; 4] {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.extend(self);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+        let (bytes, rest) = from.split_first_chunk().ok_or(Malformed::Short)?;
+        *from = rest;
+        Ok(*bytes)
+    }
+}
+
+impl Wire for bool {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(u8::from(*self));
+    }
+    fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+        match u8::take(from)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Malformed::Value),
+        }
+    }
+}
+
+impl<T: Wire> Wire for Vec<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        u32::try_from(self.len()).expect("lists are bounded").put(out);
+        self.iter().for_each(|item| item.put(out));
+    }
+    fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+        let count = usize::try_from(u32::take(from)?).map_err(|_| Malformed::Value)?;
+        // Each item has at least a byte.
+        if count > MOST_ITEMS.min(from.len()) {
+            return Err(Malformed::Value);
+        }
+        (0..count).map(|_| T::take(from)).collect()
+    }
+}
+
+impl<A: Wire, B: Wire> Wire for (A, B) {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+        Ok((A::take(from)?, B::take(from)?))
+    }
+}
+
+/// Sets are lists in ascending order.
+impl<T: Wire + Ord> Wire for BTreeSet<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        u32::try_from(self.len()).expect("sets are bounded").put(out);
+        self.iter().for_each(|item| item.put(out));
+    }
+    fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+        let items = Vec::<T>::take(from)?;
+        match items.windows(2).all(|pair| pair[0] < pair[1]) {
+            true => Ok(items.into_iter().collect()),
+            false => Err(Malformed::Value),
+        }
+    }
+}
+
+impl<K: Wire + Ord + Copy, V: Wire + Copy> Wire for BTreeMap<K, V> {
+    fn put(&self, out: &mut Vec<u8>) {
+        u32::try_from(self.len()).expect("maps are bounded").put(out);
+        self.iter().for_each(|(&key, &value)| (key, value).put(out));
+    }
+    fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+        let items = Vec::<(K, V)>::take(from)?;
+        match items.windows(2).all(|pair| pair[0].0 < pair[1].0) {
+            true => Ok(items.into_iter().collect()),
+            false => Err(Malformed::Value),
+        }
+    }
+}
+
+macro_rules! newtypes {
+    ($($name:ident),+) => {
+        $(
+            impl Wire for $name {
+                fn put(&self, out: &mut Vec<u8>) {
+                    self.0.put(out);
+                }
+                fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+                    Ok($name(Wire::take(from)?))
+                }
+            }
+        )+
+    };
+}
+
+newtypes! {
+    ArrayId, BootId, CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region, Term
+}
+
+/// Structures: their fields in order.
+macro_rules! structures {
+    ($($name:ident { $($field:ident),+ })+) => {
+        $(
+            impl Wire for $name {
+                fn put(&self, out: &mut Vec<u8>) {
+                    $(self.$field.put(out);)+
+                }
+                fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+                    Ok($name { $($field: Wire::take(from)?),+ })
+                }
+            }
+        )+
+    };
+}
+pub(crate) use structures;
+
+structures! {
+    Shape { level, regions, region_blocks, piece_bytes, mode }
+    Slot { state, boot }
+    Position { term, seq }
+    Record { set, mark }
+    Log { at, marks }
+    Stamp { who, epoch, boot, op, floor }
+    Claim { region, grant }
+}
+
+/// Choices: a byte, and the fields in order.
+macro_rules! choices {
+    ($($name:ident { $($tag:literal = $variant:ident $(($($field:ident),+))?),+ })+) => {
+        $(
+            impl Wire for $name {
+                fn put(&self, out: &mut Vec<u8>) {
+                    match self {
+                        $($name::$variant $(($($field),+))? => {
+                            out.push($tag);
+                            $($($field.put(out);)+)?
+                        })+
+                    }
+                }
+                fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+                    match u8::take(from)? {
+                        $($tag => {
+                            $($(let $field = Wire::take(from)?;)+)?
+                            Ok($name::$variant $(($($field),+))?)
+                        })+
+                        _ => Err(Malformed::Value),
+                    }
+                }
+            }
+        )+
+    };
+}
+
+choices! {
+    Level { 0 = Mirror, 1 = Fragments }
+    Mode { 0 = Shared, 1 = Exclusive }
+    State { 0 = InSync, 1 = Rebuilding, 2 = Missing }
+    Who { 0 = Client(id, incarnation), 1 = Coordinator(term) }
+    Mark {
+        0 = Held(region, client, incarnation), 1 = Unsync(region), 2 = Stale(member, region),
+        3 = Evicted(client, incarnation)
+    }
+    Io { 0 = Read(block), 1 = Write(block, bytes), 2 = Flush, 3 = Check }
+    Order {
+        0 = Probe, 1 = ReadLog, 2 = Raise(epoch, fences), 3 = Fence(client, least),
+        4 = Install(log), 5 = Append(seq, records)
+    }
+    ToMember { 0 = Data(stamp, io), 1 = Control(term, order) }
+    Refusal { 0 = Boot(boot), 1 = Epoch(epoch), 2 = Fenced, 3 = Term(term) }
+    Answer {
+        0 = Alive(epoch), 1 = LogIs(log), 2 = Raised(epoch), 3 = Fenced(client, least),
+        4 = Appended(position), 5 = Deposed(term)
+    }
+    FromMember { 0 = Done(op, bytes), 1 = Refused(op, refusal), 2 = Control(term, boot, answer) }
+    ToClient {
+        0 = Renewed(sent), 1 = Config(config), 2 = Grant(region, grant), 3 = Drain(region, grant),
+        4 = Released(region, grant), 5 = Evicted(least)
+    }
+}
+
+/// Most members of an array.
+const MOST_MEMBERS: usize = 4096;
+
+impl Wire for Config {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.array.put(out);
+        self.epoch.put(out);
+        self.shape.put(out);
+        self.slots.put(out);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+        let (array, epoch) = Wire::take(from)?;
+        let shape = Shape::take(from)?;
+        let slots = Vec::<Slot>::take(from)?;
+        let least = if shape.level == Level::Mirror { 1 } else { 2 };
+        let fits = (least..=MOST_MEMBERS).contains(&slots.len());
+        let zero = shape.regions == 0 || shape.region_blocks == 0 || shape.piece_bytes == 0;
+        if fits && !zero {
+            Ok(Config { array, epoch, shape, slots })
+        } else {
+            Err(Malformed::Value)
+        }
+    }
+}
+
+impl Wire for FromClient {
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            FromClient::Join => out.push(0),
+            FromClient::Renew { sent_ms, term, held, epoch } => {
+                out.push(1);
+                sent_ms.put(out);
+                term.put(out);
+                held.put(out);
+                epoch.put(out);
+            }
+            FromClient::Want(region, grant) => {
+                out.push(2);
+                (*region, *grant).put(out);
+            }
+            FromClient::Release { region, grant, suspect } => {
+                out.push(3);
+                (*region, *grant).put(out);
+                suspect.put(out);
+            }
+            FromClient::Unreachable(member) => {
+                out.push(4);
+                member.put(out);
+            }
+        }
+    }
+    fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+        Ok(match u8::take(from)? {
+            0 => FromClient::Join,
+            1 => FromClient::Renew {
+                sent_ms: Wire::take(from)?,
+                term: Wire::take(from)?,
+                held: Wire::take(from)?,
+                epoch: Wire::take(from)?,
+            },
+            2 => FromClient::Want(Wire::take(from)?, Wire::take(from)?),
+            3 => FromClient::Release {
+                region: Wire::take(from)?,
+                grant: Wire::take(from)?,
+                suspect: Wire::take(from)?,
+            },
+            4 => FromClient::Unreachable(Wire::take(from)?),
+            _ => return Err(Malformed::Value),
+        })
+    }
+}
+
+impl Frame for ToMember {
+    const KIND: u16 = 1;
+}
+impl Frame for FromMember {
+    const KIND: u16 = 2;
+}
+impl Frame for FromClient {
+    const KIND: u16 = 3;
+}
+impl Frame for ToClient {
+    const KIND: u16 = 4;
+}
+
+#[cfg(test)]
+mod tests;

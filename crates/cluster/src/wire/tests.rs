@@ -1,0 +1,58 @@
+//! Frames: round trips, every cut and every changed byte.
+
+use super::*;
+
+fn samples() -> Vec<FromClient> {
+    let claim = Claim { region: Region(3), grant: GrantId(9) };
+    vec![
+        FromClient::Join,
+        FromClient::Renew { sent_ms: 5, term: Term(2), held: vec![claim; 3], epoch: Epoch(4) },
+        FromClient::Want(Region(1), GrantId(2)),
+        FromClient::Release { region: Region(1), grant: GrantId(2), suspect: true },
+        FromClient::Unreachable(MemberId(1)),
+    ]
+}
+
+#[test]
+fn frames_come_back() {
+    for sample in samples() {
+        let frame = encode(&sample);
+        assert_eq!(decode::<FromClient>(&frame), Ok((sample, frame.len())));
+        assert_eq!(decode::<ToClient>(&frame).err(), Some(Malformed::Version));
+    }
+    let mark = Mark::Held(Region(1), ClientId(2), Incarnation(3));
+    let log = Log { at: Position { term: Term(1), seq: 2 }, marks: BTreeSet::from([mark]) };
+    let orders = [
+        Order::Install(log),
+        Order::Append(7, vec![Record { set: false, mark: Mark::Stale(MemberId(1), Region(2)) }]),
+        Order::Raise(Epoch(3), vec![(ClientId(1), Incarnation(2))]),
+    ];
+    for order in orders {
+        let message = ToMember::Control(Term(3), order);
+        let frame = encode(&message);
+        assert_eq!(decode(&frame), Ok((message, frame.len())));
+    }
+}
+
+#[test]
+fn a_cut_or_changed_frame_is_refused() {
+    for sample in samples() {
+        let frame = encode(&sample);
+        for length in 0..frame.len() {
+            assert!(decode::<FromClient>(&frame[..length]).is_err(), "cut at {length}");
+        }
+        for index in 0..frame.len() {
+            let mut changed = frame.clone();
+            changed[index] ^= 0x40;
+            assert!(decode::<FromClient>(&changed).is_err(), "byte {index}");
+        }
+    }
+}
+
+#[test]
+fn a_long_list_allocates_nothing() {
+    let mut body = vec![1];
+    body.extend([0; 16]);
+    body.extend(u32::MAX.to_le_bytes());
+    assert_eq!(FromClient::take(&mut &body[..]), Err(Malformed::Value));
+}

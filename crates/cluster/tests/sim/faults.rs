@@ -1,0 +1,66 @@
+//! The fault menu: when what fails, and for how long.
+
+use cluster::ids::Ms;
+
+use crate::ground::{Ground, Node};
+use crate::rng::Rng;
+
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// Dies; starts again after this time.
+    Crash(Node, Ms),
+    /// Power cut of all members.
+    PowerCut(Ms),
+    /// Stands still, with everything that arrives meanwhile.
+    Pause(Node, Ms),
+    /// No message from the first to the second.
+    Cut(Node, Node, Ms),
+    /// No message to or from this node.
+    Isolate(Node, Ms),
+    /// Messages are lost, copied and late.
+    Bad(Ms),
+    /// A member's medium is slow.
+    Slow(usize, Ms),
+    /// Requests to the store have an unknown outcome.
+    Store(Ms),
+}
+
+/// Faults end here.
+pub const CALM_MS: Ms = 6000;
+
+fn any(rng: &mut Rng, ground: &Ground) -> Fault {
+    let nodes = ground.nodes();
+    let member = Node::Member(rng.below(ground.members.len() as u64) as usize);
+    let candidate = Node::Candidate(rng.below(ground.candidates.len() as u64) as usize);
+    let client = Node::Client(rng.below(ground.clients.len() as u64) as usize);
+    let time = rng.within(50, 2500);
+    match rng.below(16) {
+        0 | 1 => Fault::Crash(member, time),
+        2 | 3 => Fault::Crash(client, time),
+        4 | 5 => Fault::Crash(candidate, time),
+        6 => Fault::PowerCut(rng.within(50, 800)),
+        7 => Fault::Pause(client, time),
+        8 => Fault::Pause(candidate, time),
+        9 => Fault::Pause(member, time),
+        10 => Fault::Cut(rng.pick(&nodes), rng.pick(&nodes), time),
+        11 => Fault::Isolate(rng.pick(&nodes), time),
+        12 => Fault::Bad(time),
+        13 => Fault::Slow(rng.below(ground.members.len() as u64) as usize, time),
+        14 => Fault::Store(time),
+        // A quick restart, which a timeout does not see.
+        _ => Fault::Crash(member, 5),
+    }
+}
+
+/// The faults of a seed, with their times. Some come at once: two failures are the hard case.
+pub fn schedule(rng: &mut Rng, ground: &Ground) -> Vec<(Ms, Fault)> {
+    let mut faults = Vec::new();
+    for _ in 0..rng.below(9) {
+        let at = rng.within(200, CALM_MS - 500);
+        faults.push((at, any(rng, ground)));
+        if rng.percent(30) {
+            faults.push((at + rng.below(60), any(rng, ground)));
+        }
+    }
+    faults
+}

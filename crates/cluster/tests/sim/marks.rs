@@ -1,0 +1,49 @@
+//! Rare places: an ensemble of runs that never reaches one of them proves little.
+
+macro_rules! marks {
+    ($($name:ident = $text:literal;)+) => {
+        $(pub const $name: &str = $text;)+
+        /// Every mark.
+        pub const ALL: &[&str] = &[$($text),+];
+    };
+}
+
+marks! {
+    REMOVED = "membership: a member is removed";
+    RETURNED = "membership: a missing member returns";
+    REBUILT = "membership: a member is rebuilt and in sync";
+    RESTARTED = "membership: a restarted member is rebuilt";
+    REBUILDING_AGAIN = "membership: a member restarts or is lost during its rebuild";
+    MASS_RESTART = "membership: too many members restart at once";
+    TWO_CHANGES = "membership: an epoch is skipped before it was active";
+    TAKEOVER = "takeover: by another candidate";
+    TWO_LEADERS = "takeover: two candidates lead at once";
+    TAKEOVER_BUSY = "takeover: with grants in the log";
+    TAKEOVER_UNDECIDED = "takeover: while a change is decided and not active";
+    DEPOSED = "takeover: a deposed coordinator is refused";
+    LOGS_DIFFER = "takeover: members' logs differ";
+    STORE_LOST = "store: unknown outcome, took effect";
+    STORE_DROPPED = "store: unknown outcome, no effect";
+    STORE_CONFLICT = "store: conflict";
+    EVICTED_DEAD = "client: a dead one is evicted";
+    EVICTED_ALIVE = "client: a living one is evicted";
+    EVICTED_DEGRADED = "client: an eviction while a member is missing";
+    FENCED = "client: late requests are refused by the fence";
+    FLUSH_LOST = "client: a flush reports lost writes";
+    SECOND_HOLDER = "grant: two holders of a region";
+    DRAINED = "grant: drained";
+    HANDED_OVER = "grant: an exclusive region changes hands";
+    SUSPECT = "grant: given back as suspect";
+    GRANT_RETURNED = "grant: a late copy is given back";
+    PARKED = "write: sent again in a new epoch";
+    COPY_DROPPED = "write: a late copy is dropped";
+    OLD_EPOCH = "member: a request of an old epoch is refused";
+    OLD_BOOT = "member: a request for an earlier boot is refused";
+    TORN_HEADER = "member: a torn header";
+    CACHE_LOST = "member: unflushed writes are lost";
+    DRAIN_WAITED = "member: an order waits for running requests";
+    RESYNCED = "resync: an unsync region";
+    RESYNC_DEGRADED = "resync: with a member missing";
+    RESYNC_ABANDONED = "resync: abandoned by a change of the membership";
+    TORN_READ = "read: a block that a dead client was writing";
+}

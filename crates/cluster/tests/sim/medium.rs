@@ -1,0 +1,91 @@
+//! A member's disk with a volatile cache. Pieces are 8 bytes: one sector each, so they never tear.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cluster::member::IoId;
+use cluster::message::{Io, Stamp};
+
+use crate::rng::Rng;
+
+#[derive(Default)]
+pub struct Medium {
+    durable: BTreeMap<u64, u64>,
+    /// Writes that no flush covers, in order, with the number of the first.
+    cache: Vec<(u64, u64)>,
+    first: usize,
+    /// Requests in execution; of a flush, the number of writes that it covers.
+    running: BTreeMap<IoId, (Stamp, Io, usize)>,
+    /// Blocks whose last write was lost in a restart.
+    pub lost: BTreeSet<u64>,
+}
+
+pub fn number(bytes: &[u8]) -> u64 {
+    u64::from_le_bytes(bytes.try_into().expect("pieces have 8 bytes"))
+}
+
+impl Medium {
+    pub fn begin(&mut self, io: IoId, stamp: Stamp, request: Io) {
+        self.running.insert(io, (stamp, request, self.first + self.cache.len()));
+    }
+
+    /// What a read returns.
+    pub fn view(&self, block: u64) -> u64 {
+        let cached = self.cache.iter().rev().find(|(of, _)| *of == block);
+        cached.map_or(self.after_crash(block), |(_, value)| *value)
+    }
+
+    /// What a read returns if the cache is lost.
+    pub fn after_crash(&self, block: u64) -> u64 {
+        self.durable.get(&block).copied().unwrap_or(0)
+    }
+
+    /// The request, which takes effect now; the bytes of a read.
+    pub fn end(&mut self, io: IoId) -> Option<(Stamp, Io, Vec<u8>)> {
+        let (stamp, request, covers) = self.running.remove(&io)?;
+        let mut bytes = Vec::new();
+        match &request {
+            Io::Read(block) => bytes = self.view(*block).to_le_bytes().to_vec(),
+            Io::Write(block, piece) => self.write(*block, number(piece)),
+            Io::Flush => {
+                let count = covers.saturating_sub(self.first).min(self.cache.len());
+                for (block, value) in self.cache.drain(..count) {
+                    self.durable.insert(block, value);
+                }
+                self.first += count;
+            }
+            Io::Check => {}
+        }
+        Some((stamp, request, bytes))
+    }
+
+    fn write(&mut self, block: u64, value: u64) {
+        self.cache.push((block, value));
+        self.lost.remove(&block);
+    }
+
+    /// The process or the power fails: each cached write survives or not. True if one is lost.
+    pub fn crash(&mut self, rng: &mut Rng) -> bool {
+        let running = std::mem::take(&mut self.running);
+        for (_, request, _) in running.into_values() {
+            if let Io::Write(block, piece) = request
+                && rng.percent(50)
+            {
+                self.write(block, number(&piece));
+            }
+        }
+        let keep = rng.pick(&[0, 50, 90, 100]);
+        let before = std::mem::take(&mut self.cache);
+        self.first += before.len();
+        let mut any = false;
+        for (block, value) in before {
+            if rng.percent(keep) {
+                self.durable.insert(block, value);
+                self.lost.remove(&block);
+            } else {
+                self.lost.insert(block);
+                any = true;
+            }
+        }
+        any
+    }
+}

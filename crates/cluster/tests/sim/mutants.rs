@@ -1,0 +1,34 @@
+//! The test of the test: a seed detects each mutant, and passes without it.
+
+use cluster::broken::{Broken, choose};
+
+use crate::run;
+
+/// Seeds within which a mutant must be caught.
+const SEEDS: u64 = 3000;
+
+#[test]
+fn every_mutant_is_caught() {
+    std::panic::set_hook(Box::new(|_| {}));
+    let mut survived = Vec::new();
+    let only = std::env::var("CLUSTER_MUTANT").ok();
+    for &way in Broken::ALL {
+        if only.as_ref().is_some_and(|only| format!("{way:?}") != *only) {
+            continue;
+        }
+        choose(Some(way));
+        let caught = (0..SEEDS).find_map(|seed| Some((seed, run(seed, false).failure?)));
+        choose(None);
+        match caught {
+            Some((seed, failure)) => {
+                let sound = run(seed, false).failure;
+                assert!(sound.is_none(), "{way:?}: seed {seed} fails without it: {sound:?}");
+                let story: String = failure.chars().take(90).collect();
+                println!("{way:?}: {seed}: {story}");
+            }
+            None => survived.push(way),
+        }
+    }
+    let _ = std::panic::take_hook();
+    assert!(survived.is_empty(), "survived {SEEDS} seeds: {survived:?}");
+}

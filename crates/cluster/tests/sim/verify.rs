@@ -1,0 +1,212 @@
+//! The invariants that look into members and store.
+//!
+//! | invariant | checked |
+//! |---|---|
+//! | I1 | `applied`: a client's write lies in a region that every log in sync holds for it |
+//! | I2, I12 | `clean_regions_match`: on the media, with and without their caches |
+//! | I3, I9, I10 | `oracle` |
+//! | I4 | `stored`: log positions only rise; `applied`: no write of a deposed coordinator |
+//! | I5 | `stored`, `applied`: numbers only rise; nothing refused changes the medium |
+//! | I6 | `acknowledged`: every member in sync has the write |
+//! | I7, I8 | `applied`: no resync write in a held region; `alone`: one holder if exclusive |
+//! | I13 | `world`: in the end all requests complete, all members are in sync |
+//! | I15 | `flushed`: on the media, without their caches |
+//! | I16 | `alone`: an exclusive region has one holder, whatever timed out |
+//! | I17 | copies and disorder of all messages, in every seed |
+//! | I18 | `decided`: each epoch once, and members enter through REBUILDING |
+//!
+//! Not expressed yet: I11 (a full or failing log area: the header has no size limit), I14 (nobody
+//! reports mismatches yet). Of I8, read-modify-writes are missing with levels 5 and 6.
+
+use cluster::code;
+use cluster::config::{Config, Mode, State};
+use cluster::ids::{ClientId, MemberId};
+use cluster::member::Header;
+use cluster::message::{Stamp, Who};
+use cluster::record::Mark;
+
+use crate::ground::Ground;
+use crate::oracle::{Host, Oracle};
+
+type Verdict = Result<(), String>;
+
+fn require(holds: bool, story: impl FnOnce() -> String) -> Verdict {
+    if holds { Ok(()) } else { Err(story()) }
+}
+
+/// A block's pieces as bytes of the block.
+pub fn bytes(value: &[u64]) -> Vec<u8> {
+    value.iter().flat_map(|piece| piece.to_le_bytes()).collect()
+}
+
+/// True if a write counts: the member is in sync, or is rebuilt in this very epoch. Late requests of
+/// old epochs reach a member that returns; they end before the epoch opens.
+pub fn counts(config: &Config, member: usize, stamp: &Stamp) -> bool {
+    match config.slot(MemberId(member as u16)).state {
+        State::InSync => true,
+        State::Rebuilding => stamp.epoch >= config.epoch,
+        State::Missing => false,
+    }
+}
+
+impl Ground {
+    fn marks(&self, member: MemberId) -> &std::collections::BTreeSet<Mark> {
+        &self.members[usize::from(member.0)].header.log.marks
+    }
+
+    /// A write took effect on a member's medium.
+    pub fn applied(&self, config: &Config, member: usize, stamp: &Stamp, block: u64) -> Verdict {
+        let promise = &self.members[member].promise;
+        require(stamp.epoch >= promise.epoch, || {
+            format!("I5: member {member} raised to {:?} executes {stamp:?}", promise.epoch)
+        })?;
+        let region = config.shape.region(block);
+        let live = counts(config, member, stamp);
+        match stamp.who {
+            Who::Client(client, incarnation) => {
+                let least = promise.least.get(&client).copied().unwrap_or_default();
+                require(incarnation >= least, || {
+                    format!("I5: member {member} fenced {client:?} {least:?}, executes {stamp:?}")
+                })?;
+                let mark = Mark::Held(region, client, incarnation);
+                let logged = config.in_sync().all(|member| self.marks(member).contains(&mark));
+                require(logged || !live, || {
+                    format!("I1: {stamp:?} writes block {block} without a durable {mark:?}")
+                })
+            }
+            Who::Coordinator(term) => {
+                require(term >= promise.term, || {
+                    format!("I4: member {member} at {:?} executes {stamp:?}", promise.term)
+                })?;
+                let held = |mark: &Mark| matches!(*mark, Mark::Held(of, ..) if of == region);
+                let held = config.in_sync().any(|member| self.marks(member).iter().any(held));
+                // One of an earlier epoch is drained before this one is open.
+                let current = live && stamp.epoch >= config.epoch;
+                require(!held || !current, || {
+                    format!("I7, I8: a resync of {term:?} writes {region:?}, which is held")
+                })
+            }
+        }
+    }
+
+    /// A member's header became durable.
+    pub fn stored(&self, member: usize, old: &Header) -> Verdict {
+        let new = &self.members[member].header;
+        let least = old.least.iter().all(|(id, least)| new.least.get(id) >= Some(least));
+        let rises = new.epoch >= old.epoch && new.term >= old.term && new.boot >= old.boot;
+        require(rises && least, || format!("I5: member {member} falls back: {old:?} {new:?}"))?;
+        require(new.log.at >= old.log.at, || format!("I4: the log of member {member} falls back"))?;
+        Ok(())
+    }
+
+    /// A client writes a region: if that is exclusive, no other client believes to hold it. Those
+    /// that are fenced may: their requests are refused.
+    pub fn alone(&self, config: &Config, writer: ClientId, block: u64, oracle: &Oracle) -> Verdict {
+        let region = config.shape.region(block);
+        let other = self.clients.iter().zip(0..).find(|(node, index)| {
+            let holds = node.machine.as_ref().is_some_and(|machine| machine.holds(region));
+            let fenced = oracle.is_fenced((ClientId(*index), node.incarnation));
+            ClientId(*index) != writer && holds && !fenced
+        });
+        let shared = config.shape.mode == Mode::Shared;
+        require(shared || other.is_none(), || {
+            format!("I8, I16: {writer:?} writes {region:?}, another client holds it")
+        })
+    }
+
+    /// Regions that any log of a member in sync calls clean match on all of these, and would match
+    /// if all caches were lost.
+    pub fn clean_regions_match(&self, config: &Config) -> Verdict {
+        let in_sync: Vec<MemberId> = config.in_sync().collect();
+        for region in (0..config.shape.regions).map(cluster::ids::Region) {
+            if in_sync.iter().all(|&member| self.dirty(member).contains(&region)) {
+                continue;
+            }
+            for block in config.shape.blocks(region) {
+                for cached in [true, false] {
+                    let matches = self.matches(config, block, cached);
+                    require(matches, || {
+                        format!("I2: block {block} of clean {region:?} differs (cached: {cached})")
+                    })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn piece(&self, member: MemberId, block: u64, cached: bool) -> u64 {
+        let medium = &self.members[usize::from(member.0)].medium;
+        if cached { medium.view(block) } else { medium.after_crash(block) }
+    }
+
+    fn matches(&self, config: &Config, block: u64, cached: bool) -> bool {
+        let Some(content) = self.content(config, block, cached) else { return true };
+        self.holds(config, block, &content, cached).is_none()
+    }
+
+    /// The block as a reader would compute it.
+    pub fn content(&self, config: &Config, block: u64, cached: bool) -> Option<Vec<u8>> {
+        let sources = code::sources(config, config.shape.region(block))?;
+        let piece = |member: MemberId| self.piece(member, block, cached).to_le_bytes().to_vec();
+        let got = sources.iter().map(|&member| (member, piece(member))).collect();
+        Some(code::block(config, &got))
+    }
+
+    /// A member in sync that does not hold its piece of this content.
+    fn holds(
+        &self,
+        config: &Config,
+        block: u64,
+        content: &[u8],
+        cached: bool,
+    ) -> Option<MemberId> {
+        let pieces = code::pieces(&config.shape, config.slots.len(), content);
+        config.in_sync().find(|&member| {
+            let piece = crate::medium::number(&pieces[usize::from(member.0)]);
+            self.piece(member, block, cached) != piece
+        })
+    }
+
+    /// A write is acknowledged.
+    pub fn acknowledged(&self, config: &Config, block: u64, value: &[u64]) -> Verdict {
+        let pieces = code::pieces(&config.shape, config.slots.len(), &bytes(value));
+        for member in config.in_sync() {
+            let medium = &self.members[usize::from(member.0)].medium;
+            let piece = crate::medium::number(&pieces[usize::from(member.0)]);
+            // A restart since may have lost it; the boot in the next epoch accounts for that.
+            let has = medium.view(block) == piece || medium.lost.contains(&block);
+            require(has, || format!("I6: block {block} is acknowledged, {member:?} lacks it"))?;
+        }
+        Ok(())
+    }
+
+    /// A flush is acknowledged that covers this write.
+    pub fn flushed(&self, config: &Config, host: Host, block: usize, value: &[u64]) -> Verdict {
+        let lacks = self.holds(config, block as u64, &bytes(value), false);
+        require(lacks.is_none(), || {
+            format!("I15: {host:?} flushed block {block}, {lacks:?} would lose it")
+        })
+    }
+}
+
+/// The store has a new configuration.
+pub fn decided(old: &Config, new: &Config) -> Verdict {
+    if old == new {
+        return Ok(());
+    }
+    require(new.epoch > old.epoch, || format!("I18: {:?} is decided twice", new.epoch))?;
+    let pairs = || old.slots.iter().zip(&new.slots);
+    let enters = pairs().all(|(old, new)| {
+        new.state != State::InSync || old.state != State::Missing
+    });
+    require(enters, || format!("I12: a missing member is in sync: {old:?} {new:?}"))?;
+    require(new.in_sync().count() >= new.needed(), || {
+        format!("more members are removed than the level tolerates: {new:?}")
+    })?;
+    let restarts = pairs().filter(|(old, new)| {
+        old.state == State::InSync && new.state == State::InSync && new.boot != old.boot
+    });
+    require(restarts.count() == 0 || new.in_sync().count() == new.needed(), || {
+        format!("a restarted member stays in sync: {old:?} {new:?}")
+    })
+}

@@ -1,0 +1,299 @@
+//! One run: events in order of time, the nodes' actions, the workload, the verdict.
+
+mod carry;
+mod happen;
+mod work;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cluster::client::Client;
+use cluster::coordinator::Coordinator;
+use cluster::decisions::{self, Value, Version};
+use cluster::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Term};
+use cluster::member::{Header, IoId, Member, Peer};
+use cluster::message::{FromClient, FromMember, ToClient, ToMember};
+
+use crate::faults::{CALM_MS, Fault, schedule};
+use crate::ground::{Ground, Node, TIMING};
+use crate::marks;
+use crate::oracle::Oracle;
+use crate::rng::Rng;
+
+/// A message on a link.
+#[derive(Clone, Debug)]
+pub enum Packet {
+    ToMember(Peer, ToMember),
+    FromMember(MemberId, FromMember),
+    FromClient(ClientId, Incarnation, FromClient),
+    ToClient(Incarnation, Term, ToClient),
+    Beat(Term),
+}
+
+#[derive(Clone, Debug)]
+pub enum Event {
+    Tick(Node, u64),
+    Deliver(Node, Packet),
+    Stored(usize, u64, u64),
+    Finished(usize, u64, IoId),
+    /// A store request arrives; does its answer get lost?
+    Ask(usize, u64, u64, decisions::Request, bool),
+    Answer(usize, u64, u64, decisions::Outcome),
+    Fault(Fault),
+    Start(Node),
+    Work(usize, u64),
+    Look,
+}
+
+/// What became of a run.
+pub struct Outcome {
+    pub failure: Option<String>,
+    pub history: Vec<String>,
+    pub marks: BTreeSet<&'static str>,
+    pub steps: u64,
+}
+
+/// A run that is not quiet by then does not end.
+const END_MS: Ms = 40_000;
+/// No new requests from here on.
+const WORK_MS: Ms = CALM_MS + 500;
+
+pub struct World {
+    pub rng: Rng,
+    pub now: Ms,
+    queue: BTreeMap<(Ms, u64), Event>,
+    sequence: u64,
+    pub ground: Ground,
+    pub oracle: Oracle,
+    pub version: Version,
+    pub value: Value,
+    pub store_bad_until: Ms,
+    /// The last epoch that began with a loss of unflushed writes.
+    pub mass_restart: Epoch,
+    pub failure: Option<String>,
+    history: Option<Vec<String>>,
+    pub marks: BTreeSet<&'static str>,
+    pub next_request: u64,
+    pub next_value: u64,
+    /// The last host that held each region exclusively.
+    pub holders: BTreeMap<cluster::ids::Region, ClientId>,
+}
+
+impl World {
+    pub fn new(seed: u64, history: bool) -> World {
+        let mut rng = Rng::stream(seed, "cluster", 0);
+        let ground = Ground::choose(&mut rng);
+        let config = ground.config.clone();
+        let blocks = (config.shape.regions * config.shape.region_blocks) as usize;
+        let pieces = cluster::code::block_bytes(&config.shape, config.slots.len()) / 8;
+        let faults = schedule(&mut rng, &ground);
+        let mut world = World {
+            rng,
+            now: 0,
+            queue: BTreeMap::new(),
+            sequence: 0,
+            oracle: Oracle::new(blocks, pieces),
+            version: Version(1),
+            value: Value { term: Term(0), leader: CandidateId(u16::MAX), config },
+            ground,
+            store_bad_until: 0,
+            mass_restart: Epoch(0),
+            failure: None,
+            history: history.then(Vec::new),
+            marks: BTreeSet::new(),
+            next_request: 0,
+            next_value: 0,
+            holders: BTreeMap::new(),
+        };
+        for (at, fault) in faults {
+            world.at(at, Event::Fault(fault));
+        }
+        for node in world.ground.nodes() {
+            world.at(0, Event::Start(node));
+        }
+        world.at(CALM_MS, Event::Look);
+        world
+    }
+
+    pub fn at(&mut self, time: Ms, event: Event) {
+        self.sequence += 1;
+        self.queue.insert((time.max(self.now), self.sequence), event);
+    }
+
+    pub fn mark(&mut self, mark: &'static str) {
+        self.marks.insert(mark);
+    }
+
+    pub fn tell(&mut self, story: impl FnOnce() -> String) {
+        let now = self.now;
+        if let Some(history) = &mut self.history {
+            history.push(format!("{now:>6} {}", story()));
+        }
+    }
+
+    pub fn require(&mut self, verdict: Result<(), String>) {
+        if let Err(story) = verdict
+            && self.failure.is_none()
+        {
+            self.failure = Some(format!("{} ms: {story}", self.now));
+        }
+    }
+
+    pub fn run(mut self) -> Outcome {
+        let mut steps = 0;
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            while self.failure.is_none() {
+                let Some(((time, _), event)) = self.queue.pop_first() else { break };
+                self.now = time;
+                steps += 1;
+                if matches!(event, Event::Look) {
+                    match self.unrest() {
+                        None => break,
+                        Some(story) if time > END_MS => {
+                            self.require(Err(format!("I13: no end: {story}")));
+                        }
+                        Some(_) => self.at(time + 100, Event::Look),
+                    }
+                } else {
+                    self.happen(event);
+                }
+            }
+            if self.failure.is_none() {
+                let verdict = self.whole();
+                self.require(verdict);
+            }
+        }));
+        if let Err(panic) = caught {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or(panic.downcast_ref::<&str>().map(|text| String::from(*text)));
+            self.failure = Some(format!("{} ms: panic: {}", self.now, text.unwrap_or_default()));
+        }
+        let history = self.history.unwrap_or_default();
+        Outcome { failure: self.failure, history, marks: self.marks, steps }
+    }
+
+    /// What is not at rest yet.
+    fn unrest(&self) -> Option<String> {
+        if self.now < WORK_MS {
+            return Some(String::from("clients work"));
+        }
+        for (index, client) in self.ground.clients.iter().enumerate() {
+            if client.machine.is_none() || !client.tasks.is_empty() {
+                return Some(format!("client {index} waits for {:?}", client.tasks));
+            }
+        }
+        let config = &self.value.config;
+        if config.in_sync().count() < config.slots.len() {
+            return Some(format!("{config:?}"));
+        }
+        for member in config.members() {
+            let dirty = self.ground.dirty(member);
+            if !dirty.is_empty() {
+                return Some(format!("{member:?} has dirty {dirty:?}"));
+            }
+        }
+        let leaders = self.ground.candidates.iter().filter_map(|node| node.machine.as_ref());
+        let active = leaders.filter_map(Coordinator::active).max();
+        (active != Some(config.epoch)).then(|| format!("{:?} is not active", config.epoch))
+    }
+
+    /// Everything is healthy: the media hold what reads may return, and match.
+    fn whole(&mut self) -> Result<(), String> {
+        let config = self.value.config.clone();
+        self.ground.clean_regions_match(&config)?;
+        for block in 0..self.oracle.blocks.len() {
+            let bytes = self.ground.content(&config, block as u64, false).expect("all are in sync");
+            let value: Vec<u64> = bytes.chunks(8).map(crate::medium::number).collect();
+            let reader = (ClientId(u32::MAX), Incarnation(0));
+            if self.oracle.read(reader, block) {
+                self.oracle.check(reader, block, &value, config.epoch)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub fn start(&mut self, node: Node) {
+        let now = self.now;
+        let host = self.ground.host(node);
+        host.life += 1;
+        host.paused_until = 0;
+        let (life, local) = (host.life, host.skew.at(now));
+        match node {
+            Node::Candidate(index) => {
+                let machine = Coordinator::start(CandidateId(index as u16), TIMING, local);
+                self.ground.candidates[index].machine = Some(machine);
+            }
+            Node::Client(index) => {
+                let client = &mut self.ground.clients[index];
+                client.incarnation.0 += 1;
+                let id = ClientId(index as u32);
+                client.machine = Some(Client::start(id, client.incarnation, TIMING, local));
+                let first = now + self.rng.below(50);
+                self.at(first, Event::Work(index, life));
+            }
+            Node::Member(index) => {
+                let mut out = Vec::new();
+                let slots = &self.ground.members[index].slots;
+                let machine = Member::start([&slots[0], &slots[1]], &mut out);
+                let found = machine.durable().clone();
+                let node = &mut self.ground.members[index];
+                let fits = found == node.header;
+                let old = node.header.clone();
+                node.machine = Some(machine);
+                if !fits {
+                    self.require(Err(format!("I5: member {index} lost {old:?}, has {found:?}")));
+                }
+                self.member_actions(index, out);
+            }
+        }
+        self.tell(|| format!("{node:?} starts, life {life}"));
+        let first = now + self.rng.below(TIMING.tick_ms);
+        self.at(first, Event::Tick(node, life));
+    }
+
+    pub fn crash(&mut self, node: Node) {
+        self.tell(|| format!("{node:?} dies"));
+        self.ground.host(node).life += 1;
+        match node {
+            Node::Candidate(index) => self.ground.candidates[index].machine = None,
+            Node::Client(index) => {
+                let client = &mut self.ground.clients[index];
+                client.machine = None;
+                client.tasks.clear();
+            }
+            Node::Member(index) => {
+                let lost = self.ground.members[index].medium.crash(&mut self.rng);
+                if lost {
+                    self.mark(marks::CACHE_LOST);
+                }
+                self.tear(index);
+                self.ground.members[index].machine = None;
+            }
+        }
+    }
+
+    /// A header that was being written is old, new or torn.
+    fn tear(&mut self, index: usize) {
+        let node = &mut self.ground.members[index];
+        let Some((slot, bytes)) = node.storing.take() else { return };
+        let new = Header::newest([&bytes, &[]]);
+        match self.rng.below(3) {
+            0 => {}
+            1 => {
+                let whole = bytes.len();
+                let old = std::mem::replace(&mut node.slots[slot], bytes);
+                let keep = self.rng.within(1, whole as u64 - 1) as usize;
+                let torn = &mut node.slots[slot];
+                torn.truncate(keep);
+                torn.extend(old.get(keep..).unwrap_or_default());
+                torn.resize(torn.len().max(whole), 0);
+                self.mark(marks::TORN_HEADER);
+            }
+            _ => node.slots[slot] = bytes,
+        }
+        // A start must find the last one or this one, whole.
+        let node = &mut self.ground.members[index];
+        if Header::newest([&node.slots[0], &node.slots[1]]) == new {
+            node.header = new;
+        }
+    }
+}
