@@ -126,7 +126,8 @@ mod tests {
     fn a_takeover_keeps_what_any_log_has() {
         let (mut one, mut two) = (Log::default(), Log::default());
         let at = |seq| Position { term: Term(1), seq };
-        let batch = [Record { set: true, mark: held(0, 1) }, Record { set: true, mark: held(0, 2) }];
+        let batch =
+            [Record { set: true, mark: held(0, 1) }, Record { set: true, mark: held(0, 2) }];
         one.apply(at(1), &batch);
         two.apply(at(1), &batch);
         two.apply(at(2), &[Record { set: false, mark: held(0, 1) }]);

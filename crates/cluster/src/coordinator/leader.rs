@@ -147,13 +147,7 @@ impl Leader {
         self.settle(out);
     }
 
-    fn control(
-        &mut self,
-        member: MemberId,
-        boot: BootId,
-        answer: Answer,
-        out: &mut Vec<Action>,
-    ) {
+    fn control(&mut self, member: MemberId, boot: BootId, answer: Answer, out: &mut Vec<Action>) {
         let now = self.now;
         let Some(watch) = self.watch(member) else { return };
         // A late answer of an earlier boot.

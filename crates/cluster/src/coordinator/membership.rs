@@ -166,9 +166,7 @@ impl Leader {
         if self.raised == Some(self.config.epoch) {
             return;
         }
-        let logged = |member: MemberId| {
-            self.watches[usize::from(member.0)].at.term == self.term
-        };
+        let logged = |member: MemberId| self.watches[usize::from(member.0)].at.term == self.term;
         let mut live = self.config.live();
         let ready = match broken(Broken::ActivatesEarly) {
             true => live.any(|member| self.has_adopted(member)),

@@ -159,9 +159,7 @@ impl Ground {
         let usual = if rng.percent(50) { [0, 0, 0] } else { [2, 3, 3] };
         Ground {
             config,
-            candidates: (0..2)
-                .map(|_| CandidateNode { host: host(rng), machine: None })
-                .collect(),
+            candidates: (0..2).map(|_| CandidateNode { host: host(rng), machine: None }).collect(),
             members: (0..count).map(|_| member(rng)).collect(),
             clients: (0..rng.within(2, 3)).map(|_| client(rng)).collect(),
             links: Links { usual, ..Links::default() },

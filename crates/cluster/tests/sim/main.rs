@@ -65,7 +65,8 @@ fn seeds_hold_the_invariants_and_reach_every_mark() {
         println!("{:>8}  {mark}", reached.get(mark).copied().unwrap_or(0));
     }
     println!("{} seeds, {steps} steps", seeds.end - seeds.start);
-    let missed: Vec<&&str> = marks::ALL.iter().filter(|mark| !reached.contains_key(**mark)).collect();
+    let missed: Vec<&&str> =
+        marks::ALL.iter().filter(|mark| !reached.contains_key(**mark)).collect();
     assert!(seeds.end - seeds.start < SEEDS.end || missed.is_empty(), "never reached: {missed:?}");
 }
 

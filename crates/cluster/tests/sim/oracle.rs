@@ -160,9 +160,8 @@ impl Oracle {
     /// A flush of this host failed: what it covers is not promised.
     pub fn loss_reported(&mut self, host: Host, before: u64) {
         for block in &mut self.blocks {
-            let covered = |(writer, _, number): &(Host, Vec<u64>, u64)| {
-                *writer == host && *number <= before
-            };
+            let covered =
+                |(writer, _, number): &(Host, Vec<u64>, u64)| *writer == host && *number <= before;
             block.unflushed &= !block.last.as_ref().is_some_and(covered);
         }
     }

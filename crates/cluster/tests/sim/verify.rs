@@ -153,13 +153,7 @@ impl Ground {
     }
 
     /// A member in sync that does not hold its piece of this content.
-    fn holds(
-        &self,
-        config: &Config,
-        block: u64,
-        content: &[u8],
-        cached: bool,
-    ) -> Option<MemberId> {
+    fn holds(&self, config: &Config, block: u64, content: &[u8], cached: bool) -> Option<MemberId> {
         let pieces = code::pieces(&config.shape, config.slots.len(), content);
         config.in_sync().find(|&member| {
             let piece = crate::medium::number(&pieces[usize::from(member.0)]);
@@ -196,9 +190,8 @@ pub fn decided(old: &Config, new: &Config) -> Verdict {
     }
     require(new.epoch > old.epoch, || format!("I18: {:?} is decided twice", new.epoch))?;
     let pairs = || old.slots.iter().zip(&new.slots);
-    let enters = pairs().all(|(old, new)| {
-        new.state != State::InSync || old.state != State::Missing
-    });
+    let enters =
+        pairs().all(|(old, new)| new.state != State::InSync || old.state != State::Missing);
     require(enters, || format!("I12: a missing member is in sync: {old:?} {new:?}"))?;
     require(new.in_sync().count() >= new.needed(), || {
         format!("more members are removed than the level tolerates: {new:?}")

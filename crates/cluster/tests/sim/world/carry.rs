@@ -97,8 +97,7 @@ impl World {
             ToClient::Grant(region, _) => {
                 let region = *region;
                 self.tell(|| format!("{client:?} gets {region:?}"));
-                let exclusive =
-                    self.value.config.shape.mode == cluster::config::Mode::Exclusive;
+                let exclusive = self.value.config.shape.mode == cluster::config::Mode::Exclusive;
                 let last = self.holders.insert(region, client);
                 if exclusive && last.is_some_and(|last| last != client) {
                     self.mark(marks::HANDED_OVER);
