@@ -6,7 +6,8 @@ use super::Violation;
 use super::lexer::Token;
 use super::tree::{File, Tree, reads};
 
-const PURE: &[&str] = &["parity", "layout", "io", "log", "metadata", "array", "net", "policy", "cluster"];
+const PURE: &[&str] =
+    &["parity", "layout", "io", "log", "metadata", "array", "net", "policy", "cluster"];
 
 /// Modules of the standard library that touch the world.
 const WORLDLY: &[&str] = &["fs", "net", "thread", "process"];
