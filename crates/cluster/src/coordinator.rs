@@ -18,6 +18,7 @@
 //! | `grants` | the region table |
 //! | `eviction` | log, fence, then clear |
 //! | `membership` | takeover, decide, raise, activate |
+//! | `operator` | what an operator asks: the report, an eviction |
 //! | `resync` | one region at a time: read, write, flush, clear |
 //!
 //! Invariant: a leader acts only on a configuration that it has read or written in the store under
@@ -28,6 +29,7 @@ mod eviction;
 mod grants;
 mod leader;
 mod membership;
+mod operator;
 mod resync;
 
 use crate::decisions::{Outcome, Request, Value};

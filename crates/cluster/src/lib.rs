@@ -38,5 +38,6 @@ pub mod ids;
 pub mod member;
 pub mod message;
 pub mod record;
+pub mod session;
 pub mod timing;
 pub mod wire;

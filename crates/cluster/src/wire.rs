@@ -135,6 +135,21 @@ pub fn decode<T: Frame>(bytes: &[u8]) -> Result<(T, usize), Malformed> {
     if body.is_empty() { Ok((value, HEAD + length)) } else { Err(Malformed::Long) }
 }
 
+/// The bytes of the frame at the front of `bytes`, as its head states; `None` if the head is not
+/// complete. For a reader that must know how much to wait for.
+///
+/// # Errors
+/// If no frame starts like this, or it would be longer than [`MOST_BYTES`].
+pub fn frame_bytes(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
+    let Some(head) = bytes.get(..HEAD) else { return Ok(None) };
+    if head[..4] != MAGIC {
+        return Err(Malformed::Magic);
+    }
+    let length = u32::take(&mut &head[8..12])?;
+    let length = usize::try_from(length).map_err(|_| Malformed::Value)?;
+    if length > MOST_BYTES { Err(Malformed::Value) } else { Ok(Some(HEAD + length)) }
+}
+
 macro_rules! numbers {
     ($($name:ty),+) => {
         $(
@@ -200,6 +215,28 @@ impl<A: Wire, B: Wire> Wire for (A, B) {
     }
     fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
         Ok((A::take(from)?, B::take(from)?))
+    }
+}
+
+impl Wire for String {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.as_bytes().to_vec().put(out);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+        String::from_utf8(Vec::take(from)?).map_err(|_| Malformed::Value)
+    }
+}
+
+/// Options are a truth value and the value.
+impl<T: Wire> Wire for Option<T> {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.is_some().put(out);
+        if let Some(value) = self {
+            value.put(out);
+        }
+    }
+    fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+        bool::take(from)?.then(|| T::take(from)).transpose()
     }
 }
 
@@ -305,6 +342,8 @@ macro_rules! choices {
         )+
     };
 }
+
+pub(crate) use choices;
 
 choices! {
     Level { 0 = Mirror, 1 = Fragments }

@@ -18,6 +18,7 @@
 
 pub mod aoe;
 pub mod bytewise;
+pub mod cluster;
 pub mod fuse;
 pub mod nbd;
 pub mod remote;

@@ -38,7 +38,7 @@ const ALLOWED: &[Row] = &[
     row("log", &["parity", "layout", "io"]),
     row("metadata", &["log", "parity", "layout", "io"]),
     row("array", &["metadata", "log", "parity", "layout", "io"]),
-    row("net", &["io", "layout"]),
+    row("net", &["cluster", "io", "layout"]),
     row("os", &["io"]),
     row("sim", &["array", "metadata", "net", "io", "layout", "parity"]),
     row("lab", &["sim", "array", "metadata", "net", "io", "layout", "parity"]),

@@ -1,0 +1,66 @@
+//! The commands of an operator: a report of the reign, an eviction.
+
+use std::collections::BTreeSet;
+
+use super::{Action, Coordinator, Role};
+use crate::ids::{ClientId, Incarnation, Ms};
+use crate::record::Mark;
+use crate::session::{Joined, Report};
+
+impl Coordinator {
+    /// The state of the reign; the default one if this candidate does not lead.
+    pub fn report(&self) -> Report {
+        let Role::Leading(leader) = &self.role else { return Report::default() };
+        let marks = &leader.commit.marks;
+        let count = |wanted: &dyn Fn(&Mark) -> bool| {
+            u32::try_from(marks.iter().filter(|mark| wanted(mark)).count()).unwrap_or(u32::MAX)
+        };
+        let clients = leader.sessions.iter().map(|(&client, session)| Joined {
+            client,
+            incarnation: session.incarnation,
+            silent_ms: leader.now.saturating_sub(session.heard_ms),
+            regions: count(&|mark| matches!(*mark, Mark::Held(_, id, _) if id == client)),
+        });
+        let stale = leader.config.members();
+        let stale =
+            stale.map(|member| count(&|mark| matches!(*mark, Mark::Stale(of, _) if of == member)));
+        let undeclared: BTreeSet<ClientId> =
+            leader.inherited.iter().map(|&(client, _)| client).collect();
+        Report {
+            term: Some(leader.term),
+            active: leader.is_active(),
+            config: Some(leader.config.clone()),
+            clients: clients.collect(),
+            undeclared: undeclared.into_iter().collect(),
+            evicting: leader.evictions.keys().copied().collect(),
+            unsync: count(&|mark| matches!(*mark, Mark::Unsync(_))),
+            stale: stale.collect(),
+            resyncing: leader.job_region(),
+        }
+    }
+
+    /// Starts to evict all incarnations of a client so far; [`Action::Evicted`] tells the end.
+    /// Returns the last of them; `None` if no client of this id is joined or holds a region.
+    pub fn evict(
+        &mut self,
+        now: Ms,
+        client: ClientId,
+        out: &mut Vec<Action>,
+    ) -> Option<Incarnation> {
+        self.now = now;
+        let Role::Leading(leader) = &mut self.role else { return None };
+        if leader.reading.is_some() {
+            return None;
+        }
+        let held = leader.commit.marks.iter().filter_map(|mark| match *mark {
+            Mark::Held(_, id, incarnation) if id == client => Some(incarnation),
+            _ => None,
+        });
+        let joined = leader.sessions.get(&client).map(|session| session.incarnation);
+        let upto = held.chain(joined).max()?;
+        leader.evict(client, upto, None);
+        leader.tick(now, out);
+        self.after(out);
+        Some(upto)
+    }
+}

@@ -1,0 +1,33 @@
+//! The cluster protocol over streams and disks: the hosts of the state machines in `cluster`.
+//!
+//! ```text
+//!   Disk ──▶ client ──▶ links, line (frames, bounded) ──▶ Stream
+//!                          │                                │
+//!            coordinator ──┴──▶ Store                       ▼
+//!                                 member ──▶ area (label, headers, data) ──▶ Disk
+//! ```
+//!
+//! A host feeds its machine one event at a time and carries out the actions. It decides nothing.
+//!
+//! Whoever reaches the address of a member can read and write it: there is no TLS and no key yet.
+
+pub mod area;
+pub mod client;
+pub mod coordinator;
+pub mod line;
+mod links;
+pub mod member;
+
+use std::rc::Rc;
+
+use cluster::ids::Ms;
+use io::Clock;
+use io::tasks::Task;
+
+/// Gives the executor a task.
+pub type Spawn = Rc<dyn Fn(Task)>;
+
+/// The time of the machines.
+fn milliseconds(clock: &dyn Clock) -> Ms {
+    clock.now().0 / 1_000_000
+}

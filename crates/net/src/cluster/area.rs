@@ -1,0 +1,133 @@
+//! A member's disk.
+//!
+//! ```text
+//!   0        label: magic, array, slot, shape      one block, written last by a format
+//!   1 MiB    header slot 0                         epoch, term, fences, grant log
+//!   4 MiB    header slot 1                         written by turns
+//!   8 MiB    data                                  piece of block b at b × piece bytes
+//! ```
+//!
+//! A disk with a label but without a valid header is refused: a member that forgot its epoch and
+//! its fences would let evicted clients in.
+//!
+//! Owns these places. The bytes of label and header are frames of `cluster`, with a checksum each.
+
+use cluster::ids::MemberId;
+use cluster::member::Header;
+use cluster::session::Label;
+use cluster::wire;
+use io::{Disk, Error, ErrorKind, Op, Pool, Result, Work};
+
+/// Unit of label and header writes; a multiple of every logical block.
+const BLOCK_BYTES: usize = 4096;
+/// Bytes at the start that are a label or zeros.
+const BEGINNING_BYTES: usize = 1 << 20;
+/// Where the header slots are.
+const SLOTS_AT: [u64; 2] = [1 << 20, 4 << 20];
+/// Most bytes of a header.
+pub const SLOT_BYTES: usize = 3 << 20;
+/// Where the data is.
+pub const DATA_AT: u64 = 8 << 20;
+/// Bytes that one operation of a format zeroes.
+const ZERO_BYTES: u64 = 1 << 30;
+
+/// Bytes for data on a disk of this size.
+pub fn data_bytes(disk: &dyn Disk) -> u64 {
+    disk.limits().bytes.saturating_sub(DATA_AT)
+}
+
+async fn read(disk: &dyn Disk, at: u64, bytes: usize) -> Result<Vec<u8>> {
+    let done = disk.submit(Op::read(at, Pool::new(0).take(bytes))).await;
+    done.result.clone()?;
+    Ok(done.into_buf().to_vec())
+}
+
+/// Writes whole blocks, durably.
+async fn write(disk: &dyn Disk, at: u64, bytes: &[u8]) -> Result<()> {
+    let mut buf = Pool::new(0).take_zeroed(bytes.len().next_multiple_of(BLOCK_BYTES));
+    buf[..bytes.len()].copy_from_slice(bytes);
+    disk.submit(Op::write(at, buf.freeze()).with_fua()).await.result?;
+    disk.submit(Op::flush()).await.result
+}
+
+/// The label; `None` if the disk starts with zeros. The program looks for signatures elsewhere.
+///
+/// # Errors
+/// `Refused` if the disk holds anything else, also a damaged label; else the disk's.
+pub async fn label(disk: &dyn Disk) -> Result<Option<Label>> {
+    if disk.limits().bytes < DATA_AT {
+        return Err(Error::refused("the disk has no room for a member"));
+    }
+    let beginning = read(disk, 0, BEGINNING_BYTES).await?;
+    match wire::decode(&beginning) {
+        Ok((label, _)) => Ok(Some(label)),
+        Err(_) if beginning.iter().all(|&byte| byte == 0) => Ok(None),
+        Err(_) => Err(Error::refused("the disk holds other data")),
+    }
+}
+
+/// The content of both header slots.
+///
+/// # Errors
+/// If the disk cannot be read, or no slot is valid.
+pub async fn slots(disk: &dyn Disk) -> Result<[Vec<u8>; 2]> {
+    let mut slots = [Vec::new(), Vec::new()];
+    for (slot, at) in slots.iter_mut().zip(SLOTS_AT) {
+        let head = read(disk, at, BLOCK_BYTES).await?;
+        let length = wire::frame_bytes(&head).ok().flatten().filter(|&it| it <= SLOT_BYTES);
+        if let Some(length) = length {
+            *slot = read(disk, at, length.next_multiple_of(BLOCK_BYTES)).await?;
+        }
+    }
+    if slots.iter().all(|slot| wire::decode::<Header>(slot).is_err()) {
+        let context = "the member has a label, but both copies of its header are damaged";
+        return Err(Error::refused(context));
+    }
+    Ok(slots)
+}
+
+/// Writes a header to a slot, durably.
+///
+/// # Errors
+/// `NoSpace` if it is too long; else the disk's.
+pub async fn store(disk: &dyn Disk, slot: usize, header: &[u8]) -> Result<()> {
+    if header.len() > SLOT_BYTES {
+        let context = format!("header of {} bytes, at most {SLOT_BYTES}", header.len());
+        return Err(Error::new(ErrorKind::NoSpace, context));
+    }
+    write(disk, SLOTS_AT[slot], header).await
+}
+
+/// True if the label fits this disk.
+fn fits(disk: &dyn Disk, label: &Label) -> bool {
+    let shape = &label.shape;
+    let blocks = u64::from(shape.regions) * u64::from(shape.region_blocks);
+    let bytes = blocks.checked_mul(u64::from(shape.piece_bytes));
+    let sector = disk.limits().logical_block;
+    let whole = shape.piece_bytes > 0 && shape.piece_bytes.is_multiple_of(sector);
+    let slot = label.member < MemberId(label.members);
+    slot && whole && bytes.is_some_and(|bytes| bytes > 0 && bytes <= data_bytes(disk))
+}
+
+/// Makes the disk a member: zeros, a fresh header, then the label. All members of a new array are
+/// zeros, so they match.
+///
+/// # Errors
+/// `Refused` if the label does not fit the disk; else the disk's.
+pub async fn format(disk: &dyn Disk, label: &Label) -> Result<()> {
+    let bytes = wire::encode(label);
+    if !fits(disk, label) || bytes.len() > BLOCK_BYTES {
+        return Err(Error::refused("the disk is too small, or its sectors are too large"));
+    }
+    let end = disk.limits().bytes;
+    let mut at = 0;
+    while at < end {
+        let len = ZERO_BYTES.min(end - at);
+        disk.submit(Op::new(at, Work::Zero { len, unmap: true, fast: false })).await.result?;
+        at += len;
+    }
+    disk.submit(Op::flush()).await.result?;
+    let header = Header { generation: 1, ..Header::default() };
+    store(disk, 1, &wire::encode(&header)).await?;
+    write(disk, 0, &bytes).await
+}

@@ -1,0 +1,246 @@
+//! A client as a disk: the machine `cluster::client` over connections, under `io::Disk`.
+//!
+//! Requests are cut into blocks; of each, [`DEPTH`] are with the machine at once. A write with FUA
+//! is a write and a flush. Nothing times out: requests wait until enough members are in sync, or
+//! fail with `Fenced` once the cluster has evicted this client.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::Error as StreamError;
+use std::rc::Rc;
+use std::time::Duration;
+
+use cluster::client::{Action, Client, Event, Failure, Work as Request};
+use cluster::code;
+use cluster::config::Config;
+use cluster::ids::{ClientId, Incarnation, MemberId, Ms, RequestId};
+use cluster::message::FromClient;
+use cluster::session::{FromCoordinator, Hello, Speaker};
+use cluster::timing::Timing;
+use io::{
+    Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Extent, ExtentKind, Limits, Op,
+    Result, Stream, Ticket, Work,
+};
+
+use super::line::{self, Line};
+use super::links::Links;
+use super::{Spawn, milliseconds};
+
+/// Blocks of one request with the machine at once.
+pub const DEPTH: usize = 64;
+
+type Answer = std::result::Result<Vec<u8>, Failure>;
+
+/// A client that is running, as a disk. Clones are the same one.
+#[derive(Clone)]
+pub struct ClientDisk(Rc<Shared>);
+
+struct Shared {
+    machine: RefCell<Client>,
+    hello: Hello,
+    timing: Timing,
+    limits: Limits,
+    clock: Rc<dyn Clock>,
+    spawn: Spawn,
+    members: Links,
+    coordinators: RefCell<BTreeMap<u64, Rc<Line>>>,
+    next: Cell<u64>,
+    requests: RefCell<BTreeMap<RequestId, Ticket>>,
+    answers: Completions<Answer>,
+    done: Completions<Done>,
+}
+
+impl ClientDisk {
+    /// Starts an incarnation for an array of this configuration.
+    pub fn start(
+        (client, incarnation): (ClientId, Incarnation),
+        config: &Config,
+        timing: Timing,
+        clock: Rc<dyn Clock>,
+        spawn: Spawn,
+    ) -> ClientDisk {
+        let now = milliseconds(&*clock);
+        let speaker = Speaker::Client(client, incarnation);
+        let hello = Hello { speaker, array: config.array, member: MemberId(0) };
+        let block = code::block_bytes(&config.shape, config.slots.len()) as u64;
+        let blocks = u64::from(config.shape.regions) * u64::from(config.shape.region_blocks);
+        let sector = u32::try_from(block).expect("a block is small");
+        let limits = Limits {
+            logical_block: sector,
+            physical_block: sector,
+            atomic_write: 0,
+            optimal: sector,
+            ..Limits::plain(blocks * block)
+        };
+        ClientDisk(Rc::new(Shared {
+            machine: RefCell::new(Client::start(client, incarnation, timing, now)),
+            hello,
+            timing,
+            limits,
+            clock,
+            spawn,
+            members: Links::new(speaker, config.array, config.slots.len()),
+            coordinators: RefCell::default(),
+            next: Cell::new(0),
+            requests: RefCell::default(),
+            answers: Completions::new(),
+            done: Completions::new(),
+        }))
+    }
+
+    /// Ticks until the cluster has evicted this incarnation.
+    pub async fn run(&self) {
+        let tick = Duration::from_millis(self.0.timing.tick_ms);
+        while !self.0.machine.borrow().is_evicted() {
+            self.step(|machine, now, out| machine.tick(now, out));
+            self.0.clock.sleep_until(self.0.clock.now() + tick).await;
+        }
+    }
+
+    /// Uses this connection to a member until it ends; then says why.
+    pub async fn connect_member(&self, member: MemberId, stream: Box<dyn Stream>) -> StreamError {
+        let each = |message| self.handle(Event::Member(member, message));
+        self.0.members.run(member, stream, each).await
+    }
+
+    /// Uses this connection to a coordinator until it ends; then says why.
+    pub async fn connect_coordinator(&self, stream: Box<dyn Stream>) -> StreamError {
+        let (line, inbox) = Line::open(stream);
+        line.send(&self.0.hello);
+        let number = self.number();
+        self.0.coordinators.borrow_mut().insert(number, line);
+        let ended = inbox.run(|frame| {
+            let FromCoordinator(term, message) = line::read(frame)?;
+            self.handle(Event::Coordinator(term, message));
+            Ok(())
+        });
+        let ended = ended.await;
+        self.0.coordinators.borrow_mut().remove(&number);
+        ended
+    }
+
+    fn number(&self) -> u64 {
+        self.0.next.replace(self.0.next.get() + 1)
+    }
+
+    fn handle(&self, event: Event) {
+        self.step(|machine, now, out| machine.handle(now, event, out));
+    }
+
+    fn step(&self, work: impl FnOnce(&mut Client, Ms, &mut Vec<Action>)) {
+        let (mut out, now) = (Vec::new(), milliseconds(&*self.0.clock));
+        work(&mut self.0.machine.borrow_mut(), now, &mut out);
+        for action in out {
+            match action {
+                Action::Coordinators(message) => self.to_coordinators(&message),
+                Action::Member(member, message) => self.0.members.send(member, &message),
+                Action::Done(id, answer) => {
+                    let ticket = self.0.requests.borrow_mut().remove(&id);
+                    let ticket = ticket.expect("a request is answered once");
+                    self.0.answers.finish(ticket, answer);
+                }
+            }
+        }
+    }
+
+    fn to_coordinators(&self, message: &FromClient) {
+        self.0.coordinators.borrow().values().for_each(|line| line.send(message));
+    }
+
+    fn request(&self, work: Request) -> Completion<Answer> {
+        let (id, (ticket, answer)) = (RequestId(self.number()), self.0.answers.start());
+        self.0.requests.borrow_mut().insert(id, ticket);
+        self.handle(Event::Request(id, work));
+        answer
+    }
+
+    /// Executes these requests, [`DEPTH`] at once; passes on what they read, in order.
+    async fn execute(
+        &self,
+        requests: impl Iterator<Item = Request>,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<()> {
+        let mut running: VecDeque<Completion<Answer>> = VecDeque::new();
+        let mut outcome = Ok(());
+        for request in requests {
+            if running.len() >= DEPTH
+                && let Some(answer) = running.pop_front()
+            {
+                outcome = outcome.and(answer.await.map(|bytes| each(&bytes)));
+            }
+            running.push_back(self.request(request));
+        }
+        for answer in running {
+            outcome = outcome.and(answer.await.map(|bytes| each(&bytes)));
+        }
+        outcome.map_err(|failure| match failure {
+            Failure::Evicted => Error::new(ErrorKind::Fenced, "the cluster evicted this client"),
+            Failure::Lost => {
+                let context = "too many members restarted: unflushed writes may be lost";
+                Error::new(ErrorKind::Gone, context)
+            }
+        })
+    }
+
+    async fn carry_out(&self, op: &mut Op) -> Result<()> {
+        let block = u64::from(self.0.limits.logical_block);
+        let bytes = block as usize;
+        let first = op.offset / block;
+        let blocks = first..first + op.work.len() / block;
+        let wrote = op.work.is_write();
+        match &mut op.work {
+            Work::Read(bufs) => {
+                let mut content = Vec::new();
+                let read = blocks.map(Request::Read);
+                self.execute(read, |bytes| content.extend_from_slice(bytes)).await?;
+                let mut rest = &content[..];
+                for buf in bufs {
+                    let (part, after) = rest.split_at(buf.len());
+                    buf.copy_from_slice(part);
+                    rest = after;
+                }
+            }
+            Work::Write(bufs) => {
+                let content: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+                let writes = blocks.zip(content.chunks(bytes));
+                let writes = writes.map(|(block, bytes)| Request::Write(block, bytes.to_vec()));
+                self.execute(writes, |_| {}).await?;
+            }
+            Work::Zero { .. } => {
+                let zeros = blocks.map(|block| Request::Write(block, vec![0; bytes]));
+                self.execute(zeros, |_| {}).await?;
+            }
+            Work::Flush => self.execute(std::iter::once(Request::Flush), |_| {}).await?,
+            Work::Discard { .. } => {}
+            Work::Extents { len, found } => {
+                *found = vec![Extent { len: *len, kind: ExtentKind::Data }];
+            }
+        }
+        if wrote && op.fua {
+            self.execute(std::iter::once(Request::Flush), |_| {}).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Disk for ClientDisk {
+    fn submit(&self, mut op: Op) -> Completion<Done> {
+        if let Some(fault) = self.0.limits.check(&op) {
+            return Completion::ready(Done::failed(op.work, Error::refused(fault)));
+        }
+        if op.work.is_empty() && !matches!(op.work, Work::Flush) {
+            return Completion::ready(Done::ok(op.work));
+        }
+        let (ticket, completion) = self.0.done.start();
+        let disk = self.clone();
+        (self.0.spawn)(Box::pin(async move {
+            let result = disk.carry_out(&mut op).await;
+            disk.0.done.finish(ticket, Done { work: op.work, result });
+        }));
+        completion
+    }
+
+    fn limits(&self) -> Limits {
+        self.0.limits
+    }
+}

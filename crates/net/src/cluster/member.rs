@@ -1,0 +1,262 @@
+//! A member's server: the machine `cluster::member` over a disk and connections.
+//!
+//! ```text
+//!   Hello ──▶ operator: describe, format
+//!        ╰──▶ client, candidate ──▶ machine ──▶ disk: read, write, flush, header
+//!                                      ╰──────▶ answers, to every connection of that peer
+//! ```
+//!
+//! The server is fail-stop: after a failed read or write it ends, and the coordinator counts it as
+//! MISSING. It cannot go on with a write whose outcome is unknown.
+//!
+//! Invariants: a connection carries only messages of its speaker. Nobody is served before the boot
+//! of this start is durable.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::io::{Error as StreamError, ErrorKind as Kind};
+use std::rc::Rc;
+
+use cluster::ids::BootId;
+use cluster::member::{Action, Event, Member, Peer};
+use cluster::message::{FromMember, Io, ToMember, Who};
+use cluster::session::{Ask, Hello, Label, Speaker, Told};
+use io::{Disk, Error, Op, Pool, Result, Signal, Stream, Work};
+
+use super::line::{self, Inbox, Line};
+use super::{Spawn, area};
+
+/// Memory kept for pieces.
+const POOL_BYTES: usize = 4 << 20;
+
+/// A disk that is served. Clones are the same server.
+#[derive(Clone)]
+pub struct MemberServer(Rc<Shared>);
+
+struct Shared {
+    disk: Rc<dyn Disk>,
+    pool: Pool,
+    spawn: Spawn,
+    /// None until the disk is formatted.
+    station: RefCell<Option<Station>>,
+    lines: RefCell<BTreeMap<u64, (Peer, Rc<Line>)>>,
+    next_line: Cell<u64>,
+    fault: RefCell<Option<Error>>,
+    changed: Signal,
+}
+
+struct Station {
+    label: Label,
+    machine: Member,
+    boot: BootId,
+}
+
+fn refused(why: impl Into<String>) -> StreamError {
+    StreamError::new(Kind::PermissionDenied, why.into())
+}
+
+impl MemberServer {
+    /// Serves a disk: as the member that its label names, or for a format only. Returns when the
+    /// boot is durable.
+    ///
+    /// # Errors
+    /// If the disk fails, or its headers are damaged.
+    pub async fn start(disk: Rc<dyn Disk>, spawn: Spawn) -> Result<MemberServer> {
+        let label = area::label(&*disk).await?;
+        let server = MemberServer(Rc::new(Shared {
+            disk,
+            pool: Pool::new(POOL_BYTES),
+            spawn,
+            station: RefCell::default(),
+            lines: RefCell::default(),
+            next_line: Cell::new(0),
+            fault: RefCell::default(),
+            changed: Signal::new(),
+        }));
+        if let Some(label) = label {
+            server.begin(label).await?;
+        }
+        Ok(server)
+    }
+
+    /// The label, once there is one.
+    pub fn label(&self) -> Option<Label> {
+        self.0.station.borrow().as_ref().map(|station| station.label.clone())
+    }
+
+    /// Completes when the disk fails.
+    pub async fn failed(&self) -> Error {
+        loop {
+            let changed = self.0.changed.wait();
+            if let Some(error) = &*self.0.fault.borrow() {
+                return error.clone();
+            }
+            changed.await;
+        }
+    }
+
+    /// Starts the machine and makes its boot durable, before anybody is served.
+    async fn begin(&self, label: Label) -> Result<BootId> {
+        let [one, other] = area::slots(&*self.0.disk).await?;
+        let mut out = Vec::new();
+        let mut machine = Member::start([&one, &other], &mut out);
+        while let Some(action) = out.pop() {
+            let Action::Store { slot, generation, bytes } = action else {
+                unreachable!("a start only stores its boot")
+            };
+            area::store(&*self.0.disk, slot, &bytes).await?;
+            machine.handle(Event::Stored(generation), &mut out);
+        }
+        let boot = machine.durable().boot;
+        *self.0.station.borrow_mut() = Some(Station { label, machine, boot });
+        Ok(boot)
+    }
+
+    /// Serves a connection until it ends; then says why.
+    pub async fn serve(&self, stream: Box<dyn Stream>) -> StreamError {
+        let (line, mut inbox) = Line::open(stream);
+        let hello: Hello = match inbox.next().await {
+            Ok(hello) => hello,
+            Err(error) => return error,
+        };
+        let peer = match hello.speaker {
+            Speaker::Operator => return self.operate(&line, inbox).await,
+            Speaker::Client(id, _) => Peer::Client(id),
+            Speaker::Candidate(id) => Peer::Candidate(id),
+        };
+        let mine = |label: &Label| (label.array, label.member) == (hello.array, hello.member);
+        if !self.label().as_ref().is_some_and(mine) {
+            return refused("the peer means another array, or another member of it");
+        }
+        let number = self.0.next_line.replace(self.0.next_line.get() + 1);
+        self.0.lines.borrow_mut().insert(number, (peer, line));
+        let ended = inbox.run(|frame| self.message(hello.speaker, peer, frame)).await;
+        self.0.lines.borrow_mut().remove(&number);
+        ended
+    }
+
+    /// Answers one command.
+    async fn operate(&self, line: &Line, mut inbox: Inbox) -> StreamError {
+        let told = match inbox.next().await {
+            Ok(Ask::Describe) => {
+                let sector = self.0.disk.limits().logical_block;
+                Told::Described(area::data_bytes(&*self.0.disk), sector, self.label())
+            }
+            Ok(Ask::Format(label)) => match self.format(label).await {
+                Ok(boot) => Told::Formatted(boot),
+                Err(error) => Told::Failed(error.to_string()),
+            },
+            Ok(_) => Told::Failed("a member does not have this command".into()),
+            Err(error) => return error,
+        };
+        line.send(&told);
+        inbox.run(|_| Err(refused("one command for each connection"))).await
+    }
+
+    async fn format(&self, label: Label) -> Result<BootId> {
+        if let Some(old) = self.label() {
+            // A command that was sent again.
+            if old == label {
+                let station = self.0.station.borrow();
+                return Ok(station.as_ref().map(|station| station.boot).unwrap_or_default());
+            }
+            let context = format!("the disk is member {} of {}", old.member.0, old.name);
+            return Err(Error::refused(context));
+        }
+        area::format(&*self.0.disk, &label).await?;
+        self.begin(label).await
+    }
+
+    fn message(&self, speaker: Speaker, peer: Peer, frame: &[u8]) -> std::io::Result<()> {
+        let message: ToMember = line::read(frame)?;
+        let own = match (&message, speaker) {
+            (ToMember::Data(stamp, _), Speaker::Client(id, incarnation)) => {
+                stamp.who == Who::Client(id, incarnation)
+            }
+            (ToMember::Data(stamp, _), _) => matches!(stamp.who, Who::Coordinator(_)),
+            (ToMember::Control(..), speaker) => matches!(speaker, Speaker::Candidate(_)),
+        };
+        if !own {
+            return Err(refused("the message carries another identity"));
+        }
+        if let ToMember::Data(_, io) = &message
+            && !self.contains(io)
+        {
+            return Err(refused("the block is out of range, or its piece has another length"));
+        }
+        self.handle(Event::Message(peer, message));
+        Ok(())
+    }
+
+    fn contains(&self, io: &Io) -> bool {
+        let station = self.0.station.borrow();
+        let Some(Station { label: Label { shape, .. }, .. }) = &*station else { return false };
+        let blocks = u64::from(shape.regions) * u64::from(shape.region_blocks);
+        match io {
+            Io::Read(block) => *block < blocks,
+            Io::Write(block, piece) => {
+                *block < blocks && piece.len() as u64 == u64::from(shape.piece_bytes)
+            }
+            Io::Flush | Io::Check => true,
+        }
+    }
+
+    fn handle(&self, event: Event) {
+        let mut out = Vec::new();
+        if let Some(station) = &mut *self.0.station.borrow_mut() {
+            station.machine.handle(event, &mut out);
+        }
+        for action in out {
+            match action {
+                Action::Send(peer, message) => self.send(peer, &message),
+                Action::Execute(id, _, io) => {
+                    let server = self.clone();
+                    (self.0.spawn)(Box::pin(async move {
+                        let executed = server.execute(&io).await;
+                        server.then(executed.map(|bytes| Event::Finished(id, bytes)));
+                    }));
+                }
+                Action::Store { slot, generation, bytes } => {
+                    let server = self.clone();
+                    (self.0.spawn)(Box::pin(async move {
+                        let stored = area::store(&*server.0.disk, slot, &bytes).await;
+                        server.then(stored.map(|()| Event::Stored(generation)));
+                    }));
+                }
+            }
+        }
+    }
+
+    /// To every connection of the peer: numbers of different incarnations differ.
+    fn send(&self, to: Peer, message: &FromMember) {
+        let lines = self.0.lines.borrow();
+        lines.values().filter(|(peer, _)| *peer == to).for_each(|(_, line)| line.send(message));
+    }
+
+    fn then(&self, event: Result<Event>) {
+        match event {
+            Ok(event) => self.handle(event),
+            Err(error) => {
+                self.0.fault.borrow_mut().get_or_insert(error);
+                self.0.changed.raise();
+            }
+        }
+    }
+
+    async fn execute(&self, io: &Io) -> Result<Vec<u8>> {
+        let piece = self.label().map_or(0, |label| label.shape.piece_bytes);
+        let at = |block: u64| area::DATA_AT + block * u64::from(piece);
+        let op = match io {
+            Io::Read(block) => Op::read(at(*block), self.0.pool.take(piece as usize)),
+            Io::Write(block, bytes) => Op::write(at(*block), self.0.pool.copy_of(bytes).freeze()),
+            Io::Flush => Op::flush(),
+            Io::Check => return Ok(Vec::new()),
+        };
+        let done = self.0.disk.submit(op).await;
+        done.result?;
+        Ok(match done.work {
+            Work::Read(bufs) => bufs.iter().flat_map(|buf| buf.iter().copied()).collect(),
+            _ => Vec::new(),
+        })
+    }
+}

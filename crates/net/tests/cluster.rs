@@ -1,0 +1,185 @@
+//! The member's server of a cluster, spoken to over streams in memory.
+#![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
+
+#[allow(dead_code)]
+#[path = "nbd/pipe.rs"]
+mod pipe;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use cluster::config::{Level, Mode, Shape};
+use cluster::ids::{
+    ArrayId, BootId, CandidateId, ClientId, Epoch, Incarnation, MemberId, OpId, Term,
+};
+use cluster::message::{Answer, FromMember, Io, Order, Refusal, Stamp, ToMember, Who};
+use cluster::session::{Ask, Hello, Label, Speaker, Told};
+use cluster::wire::{self, Frame};
+use io::tasks::complete;
+use io::{MemDisk, TaskSet};
+use net::cluster::area;
+use net::cluster::member::MemberServer;
+
+const ARRAY: ArrayId = ArrayId(9);
+const CLIENT: Who = Who::Client(ClientId(1), Incarnation(5));
+
+/// A running server and the endings of its connections.
+struct Rig {
+    tasks: Rc<TaskSet>,
+    server: MemberServer,
+    endings: Rc<RefCell<Vec<String>>>,
+}
+
+/// A connection; frames that came are decoded in order.
+struct Peer {
+    end: pipe::End,
+    bytes: RefCell<Vec<u8>>,
+}
+
+fn label(member: u16) -> Label {
+    let (level, mode) = (Level::Fragments, Mode::Shared);
+    let shape = Shape { level, regions: 2, region_blocks: 8, piece_bytes: 2048, mode };
+    Label { name: "pool".into(), array: ARRAY, member: MemberId(member), members: 3, shape }
+}
+
+impl Rig {
+    fn new(disk: &Rc<MemDisk>) -> Rig {
+        let tasks = Rc::new(TaskSet::new());
+        let on = Rc::clone(&tasks);
+        let spawn = Rc::new(move |task| on.spawn(task));
+        let server = complete(MemberServer::start(Rc::clone(disk) as _, spawn)).unwrap().unwrap();
+        Rig { tasks, server, endings: Rc::default() }
+    }
+
+    fn connect(&self, speaker: Speaker) -> Peer {
+        let (near, far) = pipe::pair(1 << 20, 7);
+        let (server, endings) = (self.server.clone(), Rc::clone(&self.endings));
+        self.tasks.spawn(async move {
+            let ending = server.serve(Box::new(far)).await.to_string();
+            endings.borrow_mut().push(ending);
+        });
+        let peer = Peer { end: near, bytes: RefCell::default() };
+        self.send(&peer, &Hello { speaker, array: ARRAY, member: MemberId(1) });
+        peer
+    }
+
+    fn send<T: Frame>(&self, peer: &Peer, value: &T) {
+        peer.end.push(&wire::encode(value));
+        complete(self.tasks.run());
+    }
+
+    fn told<T: Frame>(&self, peer: &Peer) -> Option<T> {
+        complete(self.tasks.run());
+        let mut bytes = peer.bytes.borrow_mut();
+        bytes.extend(peer.end.pull());
+        let (value, length) = wire::decode(&bytes).ok()?;
+        bytes.drain(..length);
+        Some(value)
+    }
+
+    fn ask(&self, ask: &Ask) -> Told {
+        let peer = self.connect(Speaker::Operator);
+        self.send(&peer, ask);
+        self.told(&peer).unwrap()
+    }
+
+    fn order(&self, peer: &Peer, order: Order) -> Answer {
+        self.send(peer, &ToMember::Control(Term(1), order));
+        match self.told(peer).unwrap() {
+            FromMember::Control(Term(1), _, answer) => answer,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn data(epoch: u64, boot: u64, op: u64, io: Io) -> ToMember {
+    let (epoch, boot) = (Epoch(epoch), BootId(boot));
+    ToMember::Data(Stamp { who: CLIENT, epoch, boot, op: OpId(op), floor: OpId(0) }, io)
+}
+
+fn member(disk: &Rc<MemDisk>) -> Rig {
+    let rig = Rig::new(disk);
+    assert_eq!(rig.ask(&Ask::Format(label(1))), Told::Formatted(BootId(1)));
+    rig
+}
+
+fn client(rig: &Rig) -> Peer {
+    rig.connect(Speaker::Client(ClientId(1), Incarnation(5)))
+}
+
+#[test]
+fn pieces_lie_in_the_data_area_and_fences_survive_a_restart() {
+    let disk = Rc::new(MemDisk::new(area::DATA_AT + (1 << 20)));
+    let rig = member(&disk);
+    let leader = rig.connect(Speaker::Candidate(CandidateId(0)));
+    assert_eq!(rig.order(&leader, Order::Raise(Epoch(3), Vec::new())), Answer::Raised(Epoch(3)));
+    let writer = client(&rig);
+    rig.send(&writer, &data(3, 1, 1, Io::Write(5, vec![7; 2048])));
+    assert_eq!(rig.told(&writer), Some(FromMember::Done(OpId(1), Vec::new())));
+    let mut found = vec![0; 3 * 2048];
+    disk.peek(area::DATA_AT + 4 * 2048, &mut found);
+    assert_eq!(found, [[0; 2048], [7; 2048], [0; 2048]].concat());
+    let fence = Order::Fence(ClientId(1), Incarnation(6));
+    assert_eq!(rig.order(&leader, fence), Answer::Fenced(ClientId(1), Incarnation(6)));
+
+    let rig = Rig::new(&disk);
+    let told = rig.ask(&Ask::Describe);
+    assert_eq!(told, Told::Described(1 << 20, 512, Some(label(1))));
+    let writer = client(&rig);
+    rig.send(&writer, &data(3, 1, 2, Io::Read(5)));
+    let refusal = FromMember::Refused(OpId(2), Refusal::Boot(BootId(2)));
+    assert_eq!(rig.told(&writer), Some(refusal), "another boot");
+    rig.send(&writer, &data(3, 2, 3, Io::Read(5)));
+    assert_eq!(rig.told(&writer), Some(FromMember::Refused(OpId(3), Refusal::Fenced)));
+}
+
+#[test]
+fn a_wrong_peer_is_refused_and_changes_nothing() {
+    let disk = Rc::new(MemDisk::new(area::DATA_AT + (1 << 20)));
+    let rig = member(&disk);
+    let ended = |rig: &Rig| rig.endings.take().pop().unwrap_or_default();
+    rig.endings.take();
+    let stranger = rig.connect(Speaker::Client(ClientId(2), Incarnation(1)));
+    rig.send(&stranger, &data(0, 1, 1, Io::Write(0, vec![1; 2048])));
+    assert!(ended(&rig).contains("another identity"));
+    let orders = client(&rig);
+    rig.send(&orders, &ToMember::Control(Term(9), Order::Raise(Epoch(9), Vec::new())));
+    assert!(ended(&rig).contains("another identity"));
+    for io in [Io::Write(16, vec![1; 2048]), Io::Write(0, vec![1; 2047]), Io::Read(16)] {
+        let writer = client(&rig);
+        rig.send(&writer, &data(0, 1, 1, io));
+        assert!(ended(&rig).contains("out of range"));
+    }
+    let damaged = client(&rig);
+    let mut frame = wire::encode(&data(0, 1, 1, Io::Write(0, vec![1; 2048])));
+    *frame.last_mut().unwrap() ^= 1;
+    damaged.end.push(&frame);
+    complete(rig.tasks.run());
+    assert!(ended(&rig).contains("checksum"));
+    let (near, far) = pipe::pair(1 << 20, 7);
+    let hello =
+        Hello { speaker: Speaker::Candidate(CandidateId(0)), array: ARRAY, member: MemberId(2) };
+    near.push(&wire::encode(&hello));
+    let ending = complete(rig.server.serve(Box::new(far))).unwrap();
+    assert!(ending.to_string().contains("another member"), "{ending}");
+    let mut found = vec![0; 1 << 20];
+    disk.peek(area::DATA_AT, &mut found);
+    assert!(found.iter().all(|&byte| byte == 0));
+}
+
+#[test]
+fn a_disk_with_other_data_is_not_formatted() {
+    let disk = Rc::new(MemDisk::new(area::DATA_AT + (1 << 20)));
+    let spawn = || Rc::new(|_| {}) as net::cluster::Spawn;
+    let start = || complete(MemberServer::start(Rc::clone(&disk) as _, spawn())).unwrap();
+    disk.poke(1080, &[0x53, 0xef]);
+    assert!(start().err().unwrap().to_string().contains("holds other data"));
+    disk.poke(1080, &[0, 0]);
+    let rig = member(&disk);
+    assert!(matches!(rig.ask(&Ask::Format(label(2))), Told::Failed(_)), "it is a member already");
+    assert_eq!(rig.ask(&Ask::Format(label(1))), Told::Formatted(BootId(1)), "a copy");
+    // Without its fences a member must not serve.
+    disk.poke((1 << 20) + 20, &[0xff; 64]);
+    disk.poke((4 << 20) + 20, &[0xff; 64]);
+    assert!(start().err().unwrap().to_string().contains("damaged"));
+}

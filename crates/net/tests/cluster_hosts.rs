@@ -1,0 +1,280 @@
+//! A whole cluster in memory: three members, a coordinator, two clients; the death of a member.
+#![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
+
+#[allow(dead_code)]
+#[path = "nbd/pipe.rs"]
+mod pipe;
+
+use std::cell::{Cell, RefCell};
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::Duration;
+
+use cluster::config::{Config, Level, Mode, Shape, Slot, State};
+use cluster::decisions::{Outcome, Request, Value, Version};
+use cluster::ids::{ArrayId, BootId, CandidateId, ClientId, Epoch, Incarnation, MemberId, Term};
+use cluster::session::{Ask, Hello, Label, Speaker, Told};
+use cluster::timing::Timing;
+use cluster::wire;
+use io::tasks::complete;
+use io::{Clock, Completion, Cost, Disk, MemDisk, Op, Pool, TaskSet, Time, Timers};
+use net::cluster::area;
+use net::cluster::client::ClientDisk;
+use net::cluster::coordinator::{CoordinatorServer, Duty, Store};
+use net::cluster::member::MemberServer;
+
+const ARRAY: ArrayId = ArrayId(9);
+const BLOCK: usize = 4096;
+
+/// Time that a test moves on.
+#[derive(Default)]
+struct Hand {
+    now: Cell<u64>,
+    timers: Timers,
+}
+
+impl Clock for Hand {
+    fn now(&self) -> Time {
+        Time(self.now.get())
+    }
+    fn sleep_until(&self, at: Time) -> Completion<()> {
+        self.timers.sleep_until(at)
+    }
+    fn unix_micros(&self) -> u64 {
+        0
+    }
+    fn charge(&self, _: Cost, _: u64) {}
+}
+
+struct Register(RefCell<(Version, Value)>);
+
+impl Store for Register {
+    fn ask(&self, request: Request) -> Pin<Box<dyn Future<Output = Outcome>>> {
+        let mut register = self.0.borrow_mut();
+        let mut conflict = false;
+        if let Request::Cas(version, value) = request {
+            conflict = version != register.0;
+            if !conflict {
+                *register = (Version(version.0 + 1), value);
+            }
+        }
+        let (version, value) = register.clone();
+        let outcome = if conflict { Outcome::Conflict } else { Outcome::Done };
+        Box::pin(ready(outcome(version, value)))
+    }
+}
+
+/// A member's process: its tasks end with it.
+struct Process {
+    tasks: Rc<TaskSet>,
+    server: MemberServer,
+}
+
+struct Rig {
+    tasks: Rc<TaskSet>,
+    clock: Rc<Hand>,
+    store: Rc<Register>,
+    disks: Vec<Rc<MemDisk>>,
+    members: Rc<RefCell<Vec<Option<Process>>>>,
+}
+
+fn spawn(tasks: &Rc<TaskSet>) -> net::cluster::Spawn {
+    let tasks = Rc::downgrade(tasks);
+    Rc::new(move |task| {
+        if let Some(tasks) = tasks.upgrade() {
+            tasks.spawn(task);
+        }
+    })
+}
+
+fn shape() -> Shape {
+    let (level, mode) = (Level::Fragments, Mode::Shared);
+    Shape { level, regions: 4, region_blocks: 8, piece_bytes: 2048, mode }
+}
+
+impl Rig {
+    fn new() -> Rig {
+        let disk = || Rc::new(MemDisk::new(area::DATA_AT + (1 << 20)));
+        let disks: Vec<Rc<MemDisk>> = (0..3).map(|_| disk()).collect();
+        for (disk, member) in disks.iter().zip(0..) {
+            let (name, member) = (String::from("pool"), MemberId(member));
+            let label = Label { name, array: ARRAY, member, members: 3, shape: shape() };
+            complete(area::format(&**disk, &label)).unwrap().unwrap();
+        }
+        let slots = vec![Slot { state: State::InSync, boot: BootId(1) }; 3];
+        let config = Config { array: ARRAY, epoch: Epoch(1), shape: shape(), slots };
+        let value = Value { term: Term(0), leader: CandidateId(0), config };
+        let store = Rc::new(Register(RefCell::new((Version(1), value))));
+        let members = Rc::new(RefCell::new(vec![None, None, None]));
+        let rig = Rig { tasks: Rc::default(), clock: Rc::default(), store, disks, members };
+        (0..3).for_each(|member| rig.start(member));
+        rig
+    }
+
+    fn start(&self, member: usize) {
+        let tasks = Rc::new(TaskSet::new());
+        let disk = Rc::clone(&self.disks[member]);
+        let server = complete(MemberServer::start(disk, spawn(&tasks))).unwrap().unwrap();
+        self.members.borrow_mut()[member] = Some(Process { tasks, server });
+    }
+
+    fn kill(&self, member: usize) {
+        let process = self.members.borrow_mut()[member].take().unwrap();
+        process.tasks.clear();
+    }
+
+    /// Keeps a host connected to each member.
+    fn dial(&self, connect: impl AsyncFn(MemberId, Box<pipe::End>) + Clone + 'static) {
+        for index in 0..3 {
+            let (members, clock) = (Rc::clone(&self.members), Rc::clone(&self.clock));
+            let connect = connect.clone();
+            self.tasks.spawn(async move {
+                loop {
+                    let (near, far) = pipe::pair(1 << 20, 1 << 16);
+                    let up = members.borrow()[index].as_ref().is_some_and(|process| {
+                        let server = process.server.clone();
+                        process.tasks.spawn(async move {
+                            server.serve(Box::new(far)).await;
+                        });
+                        true
+                    });
+                    if up {
+                        connect(MemberId(index as u16), Box::new(near)).await;
+                    }
+                    clock.sleep_until(clock.now() + Duration::from_millis(100)).await;
+                }
+            });
+        }
+    }
+
+    fn coordinator(&self) -> CoordinatorServer {
+        let (name, addresses) = (String::from("pool"), vec![String::new(); 3]);
+        let (me, timing) = (CandidateId(0), Timing::DEFAULT);
+        let duty = Duty { me, array: ARRAY, name, addresses, timing };
+        let (clock, store) = (Rc::clone(&self.clock), Rc::clone(&self.store));
+        let server = CoordinatorServer::new(duty, store, clock, spawn(&self.tasks));
+        let host = server.clone();
+        self.dial(async move |member, stream| {
+            host.connect(member, stream).await;
+        });
+        let ticking = server.clone();
+        self.tasks.spawn(async move { ticking.run().await });
+        server
+    }
+
+    fn client(&self, id: u32, coordinator: &CoordinatorServer) -> Rc<ClientDisk> {
+        let config = self.store.0.borrow().1.config.clone();
+        let who = (ClientId(id), Incarnation(1));
+        let clock = Rc::clone(&self.clock);
+        let disk = ClientDisk::start(who, &config, Timing::DEFAULT, clock, spawn(&self.tasks));
+        let host = disk.clone();
+        self.dial(async move |member, stream| {
+            host.connect_member(member, stream).await;
+        });
+        let (near, far) = pipe::pair(1 << 20, 1 << 16);
+        let (server, speaking, ticking) = (coordinator.clone(), disk.clone(), disk.clone());
+        self.tasks.spawn(async move { drop(server.serve(Box::new(far)).await) });
+        self.tasks.spawn(async move { drop(speaking.connect_coordinator(Box::new(near)).await) });
+        self.tasks.spawn(async move { ticking.run().await });
+        Rc::new(disk)
+    }
+
+    /// Lets time pass until the condition holds.
+    fn until(&self, mut holds: impl FnMut() -> bool) {
+        for _ in 0..100_000 {
+            for _ in 0..8 {
+                complete(self.tasks.run());
+                for process in self.members.borrow().iter().flatten() {
+                    complete(process.tasks.run());
+                }
+            }
+            if holds() {
+                return;
+            }
+            self.clock.now.set(self.clock.now.get() + 1_000_000);
+            self.clock.timers.fire(self.clock.now());
+        }
+        panic!("it does not happen");
+    }
+
+    fn run(&self, disk: &ClientDisk, op: Op) -> io::Done {
+        let mut answer = disk.submit(op);
+        let mut done = None;
+        self.until(|| {
+            done = answer.take_ready();
+            done.is_some()
+        });
+        let done = done.unwrap();
+        done.result.clone().unwrap();
+        done
+    }
+
+    fn write(&self, disk: &ClientDisk, block: usize, value: u8) {
+        let buf = Pool::new(0).copy_of(&[value; BLOCK]);
+        self.run(disk, Op::write((block * BLOCK) as u64, buf.freeze()));
+    }
+
+    fn read(&self, disk: &ClientDisk, block: usize) -> u8 {
+        let op = Op::read((block * BLOCK) as u64, Pool::new(0).take(BLOCK));
+        let buf = self.run(disk, op).into_buf();
+        assert!(buf.iter().all(|byte| *byte == buf[0]));
+        buf[0]
+    }
+}
+
+#[test]
+fn two_clients_go_on_while_a_member_dies_and_comes_back() {
+    let rig = Rig::new();
+    let coordinator = rig.coordinator();
+    let (one, two) = (rig.client(1, &coordinator), rig.client(2, &coordinator));
+    rig.write(&one, 0, 1);
+    rig.write(&two, 9, 2);
+    assert_eq!((rig.read(&two, 0), rig.read(&one, 9)), (1, 2));
+    rig.run(&one, Op::flush());
+
+    rig.kill(1);
+    rig.write(&one, 1, 3);
+    rig.write(&two, 17, 4);
+    assert_eq!((rig.read(&two, 1), rig.read(&one, 17), rig.read(&two, 0)), (3, 4, 1));
+    let state = |member: usize| coordinator.report().config.unwrap().slots[member].state;
+    assert_eq!(state(1), State::Missing);
+
+    rig.start(1);
+    rig.until(|| state(1) == State::InSync && coordinator.report().active);
+    // Each block is on it: another member may go.
+    rig.kill(0);
+    for (block, value) in [(0, 1), (1, 3), (9, 2), (17, 4)] {
+        assert_eq!((rig.read(&one, block), rig.read(&two, block)), (value, value));
+    }
+}
+
+#[test]
+fn an_evicted_client_fails_and_the_other_goes_on() {
+    let rig = Rig::new();
+    let coordinator = rig.coordinator();
+    let (one, two) = (rig.client(1, &coordinator), rig.client(2, &coordinator));
+    rig.write(&one, 0, 1);
+    let (near, far) = pipe::pair(1 << 20, 1 << 16);
+    let server = coordinator.clone();
+    rig.tasks.spawn(async move { drop(server.serve(Box::new(far)).await) });
+    let hello = Hello { speaker: Speaker::Operator, array: ARRAY, member: MemberId(0) };
+    near.push(&[wire::encode(&hello), wire::encode(&Ask::Evict(ClientId(1)))].concat());
+    let mut told = Vec::new();
+    rig.until(|| {
+        told.extend(near.pull());
+        wire::decode::<Told>(&told).is_ok()
+    });
+    let (answer, _): (Told, usize) = wire::decode(&told).unwrap();
+    assert_eq!(answer, Told::Evicted(Incarnation(1)));
+    let mut answer = one.submit(Op::read(0, Pool::new(0).take(BLOCK)));
+    let mut kind = None;
+    rig.until(|| {
+        kind = answer.take_ready().and_then(|done| done.result.err()).map(|error| error.kind());
+        kind.is_some()
+    });
+    assert_eq!(kind, Some(io::ErrorKind::Fenced));
+    rig.write(&two, 1, 2);
+    assert_eq!((rig.read(&two, 0), rig.read(&two, 1)), (1, 2));
+    rig.until(|| coordinator.report().unsync == 0);
+}
