@@ -97,6 +97,7 @@ pub(super) async fn load(
     let latest = in_force(&headers);
     let superblock = &members.latest().superblock;
     let policy = latest.map(|header| header.consistency);
+    let configuration = &assigned.configuration;
     let mut intents = Intents {
         consistency: by_features(superblock.features, policy),
         history_id: latest.map_or(Uuid([0; 16]), |header| header.history_id),
@@ -111,13 +112,8 @@ pub(super) async fn load(
         bad: headers.iter().flat_map(|(_, header)| header.bad.iter().cloned()).collect(),
         zones: Zones::default(),
         shapes: BTreeMap::new(),
-        log_bound: None,
+        log_bound: log_bound(latest, configuration, geometry),
     };
-    let configuration = &assigned.configuration;
-    if configuration.assigned().count() < geometry.slots() {
-        let last = latest.map(|header| u64::from(header.log.zones) * header.log.zone_bytes);
-        intents.log_bound = last.filter(|&bytes| bytes > 0);
-    }
     if !all_valid(&headers, configuration) && !broken(Broken::ForeignChecksums) {
         (intents.checksums_from, intents.checksums_torn) =
             (intents.checksums_from.map(|_| 0), false);
@@ -156,6 +152,17 @@ pub(super) async fn load(
         Err(Untrusted { why, of }) => (intents.torn_rows, intents.unreadable_log) = (Err(why), of),
     }
     intents
+}
+
+/// See [`Private::log_bound`](crate::commit::private::Private::log_bound).
+fn log_bound(
+    latest: Option<&PrivateHeader>,
+    configuration: &Configuration,
+    geometry: &Geometry,
+) -> Option<u64> {
+    let last = latest.map(|header| u64::from(header.log.zones) * header.log.zone_bytes);
+    let whole = configuration.assigned().count() == geometry.slots();
+    last.filter(|&bytes| bytes > 0 && !whole)
 }
 
 /// The header in force: it must match its superblock, because another one may belong to a commit

@@ -26,7 +26,7 @@ depth = 8
 
 [[cell]]
 name = "a stream"
-value = 180
+value = 250
 unit = "MB/s"
 status = "known"
 "#;
