@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The checksum covers all bytes but itself, at their length in bytes. A decoder never panics and
-//! never allocates more than the input justifies: each list is bounded by [`MOST_ITEMS`] and by the
+//! never allocates more than the input justifies: each list is bounded by `MOST_ITEMS` and by the
 //! bytes that are left.
 //!
 //! Invariant: what [`encode`] writes, [`decode`] reads back; `decode` accepts nothing else.
@@ -32,9 +32,9 @@ const VERSION: u16 = 1;
 /// Bytes before the body.
 pub const HEAD: usize = 16;
 /// Most bytes of a body.
-pub const MOST_BYTES: usize = 32 << 20;
+const MOST_BYTES: usize = 32 << 20;
 /// Most items of a list.
-pub const MOST_ITEMS: usize = 1 << 20;
+const MOST_ITEMS: usize = 1 << 20;
 
 /// Why bytes are not a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -93,7 +93,7 @@ fn checksum(head: &[u8], body: &[u8]) -> u32 {
 /// The frame of a value.
 ///
 /// # Panics
-/// If it is longer than [`MOST_BYTES`].
+/// If it is longer than `MOST_BYTES`.
 pub fn encode<T: Frame>(value: &T) -> Vec<u8> {
     let mut frame = Vec::with_capacity(128);
     frame.extend(MAGIC);
@@ -139,7 +139,7 @@ pub fn decode<T: Frame>(bytes: &[u8]) -> Result<(T, usize), Malformed> {
 /// complete. For a reader that must know how much to wait for.
 ///
 /// # Errors
-/// If no frame starts like this, or it would be longer than [`MOST_BYTES`].
+/// If no frame starts like this, or it would be longer than `MOST_BYTES`.
 pub fn frame_bytes(bytes: &[u8]) -> Result<Option<usize>, Malformed> {
     let Some(head) = bytes.get(..HEAD) else { return Ok(None) };
     if head[..4] != MAGIC {

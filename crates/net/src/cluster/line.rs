@@ -1,7 +1,7 @@
 //! Frames over a stream, both ways.
 //!
 //! Reading allocates what has arrived, not what a head promises. Writing never waits: frames queue
-//! up to [`MOST_QUEUED`], then the connection ends. The protocol sends again whatever was lost.
+//! up to `MOST_QUEUED`, then the connection ends. The protocol sends again whatever was lost.
 //!
 //! Invariant: after a damaged frame nothing more is read from the connection.
 
@@ -18,7 +18,7 @@ use io::{Signal, Stream};
 use crate::transfer::send;
 
 /// Most bytes that wait to be written.
-pub const MOST_QUEUED: usize = 64 << 20;
+const MOST_QUEUED: usize = 64 << 20;
 /// Least bytes of room for a read.
 const READ_BYTES: usize = 64 << 10;
 

@@ -54,6 +54,9 @@ const ENDED: Duration = Duration::from_secs(1);
 /// this long.
 const TURN: Duration = Duration::from_millis(250);
 
+/// What members that rotate get to read for each of several streams, as an average over the members.
+const SHARE_OF_MEMBER: u64 = 3 << 20;
+
 /// The read-ahead of one shard.
 pub(crate) struct Ahead {
     streams: RefCell<Vec<Stream>>,
@@ -121,10 +124,19 @@ enum Found {
 }
 
 impl Ahead {
-    pub(crate) fn new(bounds: &Bounds, rotational: bool) -> Ahead {
+    /// Read-ahead of an array with this many slots.
+    pub(crate) fn new(bounds: &Bounds, rotational: bool, slots: usize) -> Ahead {
         let streams = bounds.ahead_streams;
-        let most = if rotational { bounds.ahead_rotating_bytes } else { bounds.ahead_bytes };
-        let total = bounds.ahead_bytes.saturating_mul(streams as u64).max(most);
+        let all = bounds.ahead_bytes.saturating_mul(streams as u64);
+        let (most, total) = if rotational {
+            // Small arrays need less for their members' full rate.
+            let width = SHARE_OF_MEMBER * slots as u64;
+            let most = bounds.ahead_rotating_bytes.min(width.max(2 * bounds.ahead_bytes));
+            (most, all.min(2 * most))
+        } else {
+            (bounds.ahead_bytes, all)
+        };
+        let total = total.max(most);
         Ahead {
             streams: RefCell::new(Vec::with_capacity(streams)),
             most,
