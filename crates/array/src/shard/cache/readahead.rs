@@ -54,7 +54,7 @@ const ENDED: Duration = Duration::from_secs(1);
 /// this long.
 const TURN: Duration = Duration::from_millis(250);
 
-/// What members that rotate get to read for each of several streams, as an average over the members.
+/// What members that rotate read for each of several streams, as an average over the members.
 const SHARE_OF_MEMBER: u64 = 3 << 20;
 
 /// The read-ahead of one shard.
