@@ -17,6 +17,7 @@ use std::collections::BTreeSet;
 
 use super::Action;
 use super::commit::Effect;
+use super::grants::Holder;
 use super::leader::{Leader, Session};
 use crate::broken::{Broken, broken};
 use crate::ids::{ClientId, Incarnation, MemberId};
@@ -155,11 +156,18 @@ impl Leader {
             }
             self.commit.record(false, mark);
             if let Some(entry) = self.regions.get_mut(&region) {
-                entry.holders.remove(&client);
+                let evicted = |holder: &Holder| holder.incarnation <= upto;
+                if entry.holders.get(&client).is_some_and(evicted) {
+                    entry.holders.remove(&client);
+                }
             }
         }
         self.inherited.retain(|&(id, incarnation)| id != client || incarnation > upto);
-        self.unclaimed.retain(|mark| !matches!(*mark, Mark::Held(_, id, _) if id == client));
+        // A later incarnation's marks stay: it has declared that it does not hold them, and nobody
+        // else clears them.
+        self.unclaimed.retain(|mark| {
+            !matches!(*mark, Mark::Held(_, id, incarnation) if id == client && incarnation <= upto)
+        });
     }
 
     pub(super) fn finish_eviction(&mut self, client: ClientId, out: &mut Vec<Action>) {
@@ -177,5 +185,36 @@ impl Leader {
         } else {
             self.say((client, upto), ToClient::Evicted(Incarnation(upto.0 + 1)), out);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Level, Mode, Shape};
+    use crate::decisions::Version;
+    use crate::ids::{ArrayId, Epoch, Region, Term};
+    use crate::timing::Timing;
+
+    /// After a takeover a client declared that it no longer holds a region. Then a late copy of its
+    /// join evicts its earlier incarnation. The mark of the region must still be cleared, or the
+    /// region could never be resynced.
+    #[test]
+    fn an_eviction_leaves_the_marks_of_later_incarnations() {
+        let (client, other) = (ClientId(0), (ClientId(1), Incarnation(1)));
+        let (level, mode) = (Level::Mirror, Mode::Shared);
+        let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 1, mode };
+        let (array, epoch, slots) = (ArrayId(1), Epoch(1), Vec::new());
+        let config = Config { array, epoch, shape, slots };
+        let mut leader = Leader::new(Term(2), Timing::DEFAULT, 0, Version(1), config);
+        let mark = Mark::Held(Region(0), client, Incarnation(2));
+        leader.commit.record(true, mark);
+        leader.inherited.extend([(client, Incarnation(2)), other]);
+        leader.declare(client, Incarnation(2), &[]);
+        leader.clear_holder(client, Incarnation(1));
+        assert!(leader.commit.marks.contains(&mark), "another holder is not known yet");
+        leader.inherited.clear();
+        leader.clear_unclaimed();
+        assert!(!leader.commit.marks.contains(&mark), "nobody holds the region");
     }
 }
