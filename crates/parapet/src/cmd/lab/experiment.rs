@@ -52,7 +52,7 @@ pub(super) struct ReplayArgs {
 
 /// Fit an experiment's constants on its known cells
 ///
-/// Each [[constant]] has a path in the experiment and a range. Cells marked `known` fit it, cells
+/// Each `[[constant]]` has a path in the experiment and a range. Cells marked `known` fit it, cells
 /// marked `held` judge it. More constants than known cells are refused.
 #[derive(clap::Args)]
 pub(super) struct CalibrateArgs {
