@@ -265,6 +265,10 @@ mod tests {
         assert_eq!(mirror("ii", ".."), "mi");
         assert_eq!(mirror("mi", ".."), "same");
         assert_eq!(mirror("mi", ".b"), "mI");
-        assert_eq!(mirror("rir", "Aba"), "iRr", "the one that enters replaces the other");
+        assert_eq!(
+            mirror("rir", "Aba"),
+            "iRr",
+            "a member that is ready replaces one that restarted"
+        );
     }
 }

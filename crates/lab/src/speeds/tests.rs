@@ -28,9 +28,13 @@ fn a_rebuild_slows_clients_and_parity_slows_small_writes() {
     for load in [0, 2] {
         let [healthy, degraded, rebuilding] =
             [&raid5.healthy, &raid5.degraded, &raid5.rebuilding].map(|it| it[load].per_second);
-        assert!(rebuilding < healthy, "{load}: {raid5:?}");
-        // A stream reads all of the three other disks instead of three quarters of four.
-        assert!(degraded < healthy * if load == 0 { 1.2 } else { 1.0 }, "{load}: {raid5:?}");
+        if load == 2 {
+            assert!(rebuilding < 0.9 * healthy && degraded < healthy, "{raid5:?}");
+        } else {
+            // A stream reads all of the three other disks instead of three quarters of four, and
+            // read-ahead leaves a rebuild less of them than random reads do.
+            assert!(rebuilding < healthy && degraded < 1.2 * healthy, "{raid5:?}");
+        }
     }
     let rate = raid5.rebuild_rate.expect("it was rebuilt");
     assert!((1e6..90e6).contains(&rate), "{rate}");
