@@ -151,14 +151,27 @@ fn outcome(story: &str, work: &Path) -> Result {
     let read = |name: &str| std::fs::read_to_string(work.join(name)).unwrap_or_default();
     let status = read("status");
     let (log, console) = (read("log"), read("console"));
+    let oops = oops_in(&console);
     let console_or_log = if log.is_empty() { console } else { log };
     let from = console_or_log.lines().count().saturating_sub(12);
     let end = console_or_log.lines().skip(from).collect::<Vec<_>>().join("\n");
-    match status.trim() {
-        "0" => Ok(()),
-        SKIPPED => Err(Failure::lacking(end)),
-        status => Err(Failure::new(format!("the story {story} ended with {status:?}:\n{end}"))),
+    match (status.trim(), oops) {
+        ("0", _) => Ok(()),
+        (SKIPPED, _) => Err(Failure::lacking(end)),
+        (_, Some(oops)) => Err(Failure::of_guest(format!("the guest of {story}: {oops}"))),
+        (status, None) => {
+            Err(Failure::new(format!("the story {story} ended with {status:?}:\n{end}")))
+        }
     }
+}
+
+/// The place of a kernel's oops, a bug of its own whatever a program does. It may go on without the
+/// threads that met it.
+fn oops_in(console: &str) -> Option<String> {
+    let mut lines = console.lines().skip_while(|line| !line.contains("Oops: "));
+    let oops = lines.next()?;
+    let place = lines.find(|line| line.contains("RIP: ")).unwrap_or_default();
+    Some(format!("{oops} {place}"))
 }
 
 /// The newer kernel, made ready when the first story asks for it.
@@ -206,9 +219,12 @@ pub(crate) struct Guest {
 impl Guest {
     /// It runs, or has turned itself off, or said why not.
     fn check_alive(&mut self) -> Result {
-        let Some(status) = self.process.try_wait()? else { return Ok(()) };
-        let has = |name: &str| self.work.join(name).exists();
         let console = std::fs::read_to_string(self.work.join("console")).unwrap_or_default();
+        let Some(status) = self.process.try_wait()? else {
+            let oops = oops_in(&console).map(|oops| format!("the guest of {}: {oops}", self.story));
+            return oops.map_or(Ok(()), |oops| Err(Failure::of_guest(oops)));
+        };
+        let has = |name: &str| self.work.join(name).exists();
         // A kernel that is not up when it panics has not met us: emulated processors can err while
         // it changes its own code.
         let says = has("status") || has("log") && console.contains("panic");
@@ -267,5 +283,21 @@ impl Guest {
 impl Drop for Guest {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_oops_is_told_from_a_guest_that_waits() {
+        let console = "[ 1.0] BUG: kernel NULL pointer dereference\n[ 1.1] Oops: Oops: 0002 [#1]\n\
+                       [ 1.2] RIP: 0010:io_fallback_tw+0x116/0x1b0\n";
+        let oops = oops_in(console).expect("an oops");
+        assert!(oops.contains("0002") && oops.contains("io_fallback_tw"), "{oops}");
+        let lockup =
+            "[ 9.0] watchdog: BUG: soft lockup - CPU#0 stuck for 26s!\n[ 9.1] RIP: 0010:x\n";
+        assert_eq!(oops_in(lockup), None);
     }
 }

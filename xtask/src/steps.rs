@@ -38,12 +38,15 @@ pub(crate) struct Outcome<'a> {
     pub(crate) failed: u64,
     /// The last line that it printed.
     pub(crate) last: String,
+    /// The lines in which its test runner names a test that has failed.
+    pub(crate) broken: Vec<String>,
 }
 
 impl<'a> Outcome<'a> {
     /// Of a step that has not begun.
     pub(crate) fn of(step: &'a Step<'a>) -> Outcome<'a> {
-        Outcome { step, took: Duration::ZERO, passed: 0, failed: 0, last: String::new() }
+        let (last, broken) = (String::new(), Vec::new());
+        Outcome { step, took: Duration::ZERO, passed: 0, failed: 0, last, broken }
     }
 }
 
@@ -81,6 +84,9 @@ pub(crate) fn carry_out<'a>(
         if let Some((good, bad)) = counts(line) {
             outcome.passed += good;
             outcome.failed += bad;
+        }
+        if names_a_failure(line) {
+            outcome.broken.push(line.to_string());
         }
         if !line.trim().is_empty() {
             outcome.last = line.to_string();
@@ -158,6 +164,11 @@ fn counts(line: &str) -> Option<(u64, u64)> {
     Some((number(" passed")?, number(" failed")?))
 }
 
+/// True for the line of a test, or of a story of `vm`, that has failed.
+fn names_a_failure(line: &str) -> bool {
+    line.starts_with("test ") && line.ends_with(" ... FAILED") || line.starts_with("FAILED ")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -179,6 +190,8 @@ mod tests {
         assert_eq!(counts(line), Some((12, 3)));
         assert_eq!(counts("test result of something else"), None);
         assert_eq!(counts("12 passed; 3 failed"), None);
+        assert!(names_a_failure("test a::b ... FAILED") && names_a_failure("FAILED  1.0 s  story"));
+        assert!(!names_a_failure(line) && !names_a_failure("test a::b ... ok"));
     }
 
     #[test]

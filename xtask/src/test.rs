@@ -138,8 +138,9 @@ fn close(outcomes: &[Outcome<'_>]) -> Result<(), Failure> {
     }
     println!();
     let broken = outcomes.iter().filter(|outcome| outcome.failed > 0);
-    for Outcome { step, .. } in broken.clone() {
+    for Outcome { step, broken, .. } in broken.clone() {
         println!("{} failed; alone: cargo xtask test {0}", step.name);
+        broken.iter().for_each(|line| println!("  {line}"));
     }
     let sum = |count: fn(&Outcome<'_>) -> u64| outcomes.iter().map(count).sum::<u64>();
     println!("{} passed, {} failed", sum(|o| o.passed), sum(|o| o.failed));
