@@ -84,6 +84,8 @@ pub(crate) struct Served {
     pub(super) scrubs: Scrubs,
     gone: Signal,
     stopped: Cell<bool>,
+    /// Hides it from views until it is offered: who sees an array may expect its exports.
+    pub(crate) is_starting: Cell<bool>,
 }
 
 impl Served {
@@ -115,6 +117,7 @@ impl Served {
             job_rate,
             writers: Writers::default(),
             health: RefCell::default(),
+            is_starting: Cell::new(false),
             error_places: ErrorPlaces::default(),
             history,
             scrubs,

@@ -89,9 +89,11 @@ impl Daemon {
         self.arrays().into_iter().filter(is_inside).collect()
     }
 
-    /// Returns the current state of every array.
+    /// Returns the current state of every array that has started.
     pub(crate) fn views(&self) -> Vec<Array> {
-        self.arrays().iter().map(|served| self.view(served)).collect()
+        let arrays = self.arrays();
+        let shown = arrays.iter().filter(|served| !served.is_starting.get());
+        shown.map(|served| self.view(served)).collect()
     }
 
     /// Returns the NBD URIs of an export.

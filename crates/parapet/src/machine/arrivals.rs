@@ -372,6 +372,7 @@ impl Machine {
         members.extend(inner.iter().map(|served| Opened::array(&served.array, on)));
         let all: Vec<&Opened> = members.iter().collect();
         let served = sources::start(Some(uuid), &all, (&assembly, &run), &[], daemon).await?;
+        served.is_starting.set(true);
         self.await_network(&served, &settings.network_members);
         inner.iter().for_each(|it| it.put_inside(&served));
         self.arrivals.inner.borrow_mut().retain(|(outer, _)| outer != uuid);
@@ -379,6 +380,7 @@ impl Machine {
             Some(outer) => tracing::info!("{name}: it is a member of {outer}"),
             None => self.offer(&served, &settings).await,
         }
+        served.is_starting.set(false);
         Ok(())
     }
 
