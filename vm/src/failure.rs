@@ -38,8 +38,8 @@ impl Failure {
 
     /// The guest died by itself, whatever it was doing. User-mode Linux takes its host's signals on
     /// stacks of 8 KiB, and a machine with large vector registers may need more for two at once:
-    /// then it is killed (`overflowed sigaltstack` in the host's log). Or the kernel reports a bug of
-    /// its own: ublk of Linux 6.12 sometimes, when its server is killed.
+    /// then it is killed (`overflowed sigaltstack` in the host's log). Or the kernel reports a bug
+    /// of its own: ublk of Linux 6.12 sometimes, when its server is killed.
     pub(crate) fn of_guest(what: impl Into<String>) -> Failure {
         Failure { what: what.into(), kind: Kind::Guest }
     }
