@@ -4,8 +4,8 @@
 //!   fuzz_targets/*   one binary for each target, linked with libFuzzer
 //!          │ run: memory budget, leaks
 //!      TARGETS       a body, good seeds, a checksum corrector, a budget
-//!       ┌──┴───────┬─────────┬──────────┬──────────┐
-//!   metadata      nbd       aoe      config      image
+//!       ┌──┴───────┬─────────┬──────────┬──────────┬──────────┐
+//!   metadata      nbd       aoe      cluster    config      image
 //! ```
 //!
 //! A *body* takes any bytes, calls the code under test, and panics if a promise is broken. It
@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub mod aoe;
 pub mod choice;
 mod clock;
+pub mod cluster;
 pub mod config;
 pub mod image;
 mod memory;
@@ -29,6 +30,7 @@ pub mod nbd;
 pub mod trail;
 
 pub use aoe::{AOE_INITIATOR, AOE_TARGET};
+pub use cluster::{CLUSTER_MEMBER, CLUSTER_WIRE};
 pub use config::CONFIG;
 pub use image::IMAGE;
 pub use metadata::{
@@ -79,6 +81,8 @@ pub const TARGETS: &[Target] = &[
     PRIVATE_BAD,
     PRIVATE_CHECKSUMS,
     FOREIGN,
+    CLUSTER_WIRE,
+    CLUSTER_MEMBER,
     CONFIG,
     IMAGE,
 ];

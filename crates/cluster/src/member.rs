@@ -292,9 +292,9 @@ impl Member {
                 Answer::Appended(self.staged.log.at)
             }
             Order::Append(seq, records) => {
-                let at = Position { term, seq };
-                if (Position { term, seq: seq.saturating_sub(1) }) == self.staged.log.at {
-                    self.staged.log.apply(at, &records);
+                let before = seq.checked_sub(1).map(|seq| Position { term, seq });
+                if before == Some(self.staged.log.at) {
+                    self.staged.log.apply(Position { term, seq }, &records);
                 }
                 Answer::Appended(self.staged.log.at)
             }

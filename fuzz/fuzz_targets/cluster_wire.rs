@@ -1,0 +1,4 @@
+//! `cluster_wire` under libFuzzer.
+#![no_main]
+
+parapet_fuzz::under_libfuzzer!(parapet_fuzz::CLUSTER_WIRE);
