@@ -12,17 +12,40 @@
 //! ```
 //!
 //! A value that was read stays, as long as no member is lost before the region is resynced.
+//!
+//! A read takes effect at *one* moment between its beginning and its end. No write falls between
+//! these, thanks to the lock, but a loss may:
+//!
+//! ```text
+//!   read begins ── members answer ── power cut, the write is lost ── the client gets the answers
+//!                  new              old                              new: legal, it was read before
+//! ```
+//!
+//! The client cannot tell, and a refusal would protect nobody: had it got the answers before the
+//! cut, its cache would hold the same bytes. So such a read may also return what was allowed
+//! before the loss, and says nothing about what is there now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use cluster::ids::{ClientId, Epoch, Incarnation};
+use cluster::ids::{ClientId, Epoch, Incarnation, RequestId};
 
 pub type Host = (ClientId, Incarnation);
 
+/// The values of each data piece.
+type Allowed = Vec<BTreeSet<u64>>;
+
+/// A read in progress.
+#[derive(Clone, Default)]
+struct Reading {
+    /// What was allowed before losses that it has seen.
+    earlier: Option<Allowed>,
+    /// Anything was allowed before one of them.
+    wild: bool,
+}
+
 #[derive(Clone)]
 pub struct Block {
-    /// Of each data piece.
-    allowed: Vec<BTreeSet<u64>>,
+    allowed: Allowed,
     /// Anything is allowed.
     pub wild: bool,
     /// The write in progress.
@@ -36,11 +59,28 @@ pub struct Block {
     degraded: bool,
     /// The last value read while `degraded`.
     seen: Option<(Epoch, Vec<u64>)>,
-    readers: BTreeMap<Host, usize>,
+    readers: BTreeMap<(Host, RequestId), Reading>,
 }
 
-fn exactly(value: &[u64]) -> Vec<BTreeSet<u64>> {
+fn exactly(value: &[u64]) -> Allowed {
     value.iter().map(|&piece| BTreeSet::from([piece])).collect()
+}
+
+fn fits(allowed: &Allowed, value: &[u64]) -> bool {
+    allowed.iter().zip(value).all(|(allowed, piece)| allowed.contains(piece))
+}
+
+impl Block {
+    /// The content is about to change without a write.
+    fn unsettle(&mut self) {
+        for reading in self.readers.values_mut() {
+            reading.wild |= self.wild || self.torn && self.degraded;
+            let earlier = reading.earlier.get_or_insert_with(|| self.allowed.clone());
+            for (earlier, allowed) in earlier.iter_mut().zip(&self.allowed) {
+                earlier.extend(allowed);
+            }
+        }
+    }
 }
 
 pub struct Oracle {
@@ -95,31 +135,35 @@ impl Oracle {
         found.unflushed = true;
     }
 
-    pub fn read(&mut self, host: Host, block: usize) -> bool {
+    pub fn read(&mut self, host: Host, id: RequestId, block: usize) -> bool {
         let found = &mut self.blocks[block];
         if found.active.is_some() {
             return false;
         }
-        *found.readers.entry(host).or_default() += 1;
+        found.readers.insert((host, id), Reading::default());
         true
     }
 
     /// Ends a read. Returns whether the block was torn, or why the value is wrong.
     pub fn check(
         &mut self,
-        host: Host,
+        (host, id): (Host, RequestId),
         block: usize,
         value: &[u64],
         epoch: Epoch,
     ) -> Result<bool, String> {
         let found = &mut self.blocks[block];
-        if let Some(count) = found.readers.get_mut(&host) {
-            *count -= 1;
-            if *count == 0 {
-                found.readers.remove(&host);
-            }
-        }
+        let reading = found.readers.remove(&(host, id)).unwrap_or_default();
         let torn = found.torn;
+        if let Some(mut earlier) = reading.earlier {
+            let now = earlier.iter_mut().zip(&found.allowed);
+            now.for_each(|(earlier, allowed)| earlier.extend(allowed));
+            let wild = reading.wild || found.wild || found.torn && found.degraded;
+            if !wild && !fits(&earlier, value) {
+                return Err(format!("I3: block {block} reads {value:x?}, allowed {earlier:x?}"));
+            }
+            return Ok(torn);
+        }
         if found.torn && found.degraded {
             if let Some((at, seen)) = &found.seen
                 && *at == epoch
@@ -130,8 +174,7 @@ impl Oracle {
             found.seen = Some((epoch, value.to_vec()));
             return Ok(true);
         }
-        let fits = found.allowed.iter().zip(value).all(|(allowed, piece)| allowed.contains(piece));
-        if !fits && !found.wild {
+        if !found.wild && !fits(&found.allowed, value) {
             let allowed = &found.allowed;
             return Err(format!("I3: block {block} reads {value:x?}, allowed {allowed:x?}"));
         }
@@ -172,7 +215,7 @@ impl Oracle {
         *entry = (*entry).max(upto);
         let dead = |(id, incarnation): Host| id == client && incarnation <= upto;
         for block in &mut self.blocks {
-            block.readers.retain(|&host, _| !dead(host));
+            block.readers.retain(|&(host, _), _| !dead(host));
             if let Some((_, value)) = block.active.take_if(|(host, _)| dead(*host)) {
                 // It may have replaced the last one.
                 (block.torn, block.unflushed, block.last) = (true, false, None);
@@ -186,9 +229,11 @@ impl Oracle {
     /// A member left the set in sync; `lost`: its unflushed writes are lost for good.
     pub fn member_lost(&mut self, lost: bool) {
         for block in &mut self.blocks {
-            block.degraded |= block.active.is_some() || block.torn;
-            if lost && (block.unflushed || block.torn || block.active.is_some()) {
-                block.wild = true;
+            let open = block.active.is_some() || block.torn;
+            if open || lost && block.unflushed {
+                block.unsettle();
+                block.degraded |= open;
+                block.wild |= lost;
             }
         }
     }
@@ -197,9 +242,39 @@ impl Oracle {
     pub fn resynced(&mut self, blocks: std::ops::Range<u64>) {
         for block in &mut self.blocks[blocks.start as usize..blocks.end as usize] {
             if block.torn && block.active.is_none() {
+                if block.degraded {
+                    block.unsettle();
+                }
                 block.wild |= block.degraded;
                 (block.torn, block.degraded, block.seen) = (false, false, None);
             }
         }
     }
+}
+
+/// Client 1 writes 5; client 2 begins to read; the write is lost; client 3 reads 0.
+fn read_across_a_loss() -> (Oracle, (Host, RequestId)) {
+    let host = |client| (ClientId(client), Incarnation(1));
+    let mut oracle = Oracle::new(1, 1);
+    assert!(oracle.write(host(1), 0, &[5], false));
+    oracle.written(host(1), 0);
+    assert!(oracle.read(host(2), RequestId(1), 0));
+    oracle.member_lost(true);
+    assert!(oracle.read(host(3), RequestId(2), 0));
+    oracle.check((host(3), RequestId(2)), 0, &[0], Epoch(2)).expect("the write may be lost");
+    (oracle, (host(2), RequestId(1)))
+}
+
+#[test]
+fn a_read_may_return_what_a_loss_has_replaced_meanwhile() {
+    for (value, legal) in [(5, true), (0, true), (7, false)] {
+        let (mut oracle, reader) = read_across_a_loss();
+        let verdict = oracle.check(reader, 0, &[value], Epoch(1));
+        assert_eq!(verdict.is_ok(), legal, "{value}: {verdict:?}");
+    }
+    let (mut oracle, reader) = read_across_a_loss();
+    oracle.check(reader, 0, &[5], Epoch(1)).expect("it was read before the loss");
+    let later = (reader.0, RequestId(3));
+    assert!(oracle.read(later.0, later.1, 0));
+    assert!(oracle.check(later, 0, &[5], Epoch(2)).is_err(), "a later read sees what was seen");
 }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cluster::client::Client;
 use cluster::coordinator::Coordinator;
 use cluster::decisions::{self, Value, Version};
-use cluster::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Term};
+use cluster::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, RequestId, Term};
 use cluster::member::{Header, IoId, Member, Peer};
 use cluster::message::{FromClient, FromMember, ToClient, ToMember};
 
@@ -204,8 +204,8 @@ impl World {
             let bytes = self.ground.content(&config, block as u64, false).expect("all are in sync");
             let value: Vec<u64> = bytes.chunks(8).map(crate::medium::number).collect();
             let reader = (ClientId(u32::MAX), Incarnation(0));
-            if self.oracle.read(reader, block) {
-                self.oracle.check(reader, block, &value, config.epoch)?;
+            if self.oracle.read(reader, RequestId(0), block) {
+                self.oracle.check((reader, RequestId(0)), block, &value, config.epoch)?;
             }
         }
         Ok(())

@@ -48,7 +48,7 @@ impl World {
                 (Task::Write(block), client::Work::Write(block, verify::bytes(&value)))
             }
             11..17 => {
-                if !self.oracle.read(host, block as usize) {
+                if !self.oracle.read(host, RequestId(self.next_request), block as usize) {
                     return;
                 }
                 (Task::Read(block), client::Work::Read(block))
@@ -87,7 +87,7 @@ impl World {
                 let value: Vec<u64> = bytes.chunks(8).map(crate::medium::number).collect();
                 let machine = self.ground.clients[index].machine.as_ref();
                 let epoch = machine.and_then(client::Client::epoch).unwrap_or_default();
-                match self.oracle.check(host, block as usize, &value, epoch) {
+                match self.oracle.check((host, id), block as usize, &value, epoch) {
                     Ok(true) => self.mark(marks::TORN_READ),
                     Ok(false) => {}
                     Err(story) => self.require(Err(story)),
