@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cluster::client::Client;
 use cluster::coordinator::Coordinator;
 use cluster::decisions::{self, Value, Version};
-use cluster::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, RequestId, Term};
+use cluster::ids::{CandidateId, ClientId, Incarnation, MemberId, Ms, RequestId, Term};
 use cluster::member::{Header, IoId, Member, Peer};
 use cluster::message::{FromClient, FromMember, ToClient, ToMember};
 
@@ -67,8 +67,6 @@ pub struct World {
     pub version: Version,
     pub value: Value,
     pub store_bad_until: Ms,
-    /// The last epoch that began with a loss of unflushed writes.
-    pub mass_restart: Epoch,
     pub failure: Option<String>,
     history: Option<Vec<String>>,
     pub marks: BTreeSet<&'static str>,
@@ -96,7 +94,6 @@ impl World {
             value: Value { term: Term(0), leader: CandidateId(u16::MAX), config },
             ground,
             store_bad_until: 0,
-            mass_restart: Epoch(0),
             failure: None,
             history: history.then(Vec::new),
             marks: BTreeSet::new(),
