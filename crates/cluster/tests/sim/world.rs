@@ -272,7 +272,7 @@ impl World {
     fn tear(&mut self, index: usize) {
         let node = &mut self.ground.members[index];
         let Some((slot, bytes)) = node.storing.take() else { return };
-        let new = Header::newest([&bytes, &[]]);
+        let (_, new) = Header::newest([&bytes, &[]]);
         match self.rng.below(3) {
             0 => {}
             1 => {
@@ -289,7 +289,7 @@ impl World {
         }
         // A start must find the last one or this one, whole.
         let node = &mut self.ground.members[index];
-        if Header::newest([&node.slots[0], &node.slots[1]]) == new {
+        if Header::newest([&node.slots[0], &node.slots[1]]).1 == new {
             node.header = new;
         }
     }
