@@ -78,6 +78,8 @@ ways! {
     AnswersBeforeDurable: "§5 (2), I5",
     /// A torn header destroys the only one.
     OneSlot: "§5 (2)",
+    /// The parity of a header's number chooses its slot, although numbers are skipped.
+    SlotByNumber: "§5 (2)",
     /// The checksum covers two words.
     ChecksumOfTwoWords: "ddraid",
     /// Members take requests of any epoch.

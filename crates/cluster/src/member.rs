@@ -89,11 +89,12 @@ impl Frame for Header {
 }
 
 impl Header {
-    /// The newest valid one of the two slots; a fresh one if none is.
-    pub fn newest(slots: [&[u8]; 2]) -> Header {
+    /// The newest valid one of the two slots, and its slot; a fresh one if none is.
+    pub fn newest(slots: [&[u8]; 2]) -> (usize, Header) {
         let read = |slot: &[u8]| wire::decode::<Header>(slot).ok().map(|(header, _)| header);
-        let found = slots.into_iter().filter_map(read);
-        found.max_by_key(|header| header.generation).unwrap_or_default()
+        let found = slots.into_iter().enumerate();
+        let found = found.filter_map(|(slot, bytes)| Some((slot, read(bytes)?)));
+        found.max_by_key(|(_, header)| header.generation).unwrap_or_default()
     }
 }
 
@@ -124,6 +125,8 @@ pub struct Member {
     /// In force at the gate; newer than `stable` while a header is being written.
     staged: Header,
     stable: Header,
+    /// Where `stable` is: generations may be skipped, so their parity does not tell.
+    slot: usize,
     storing: Option<Header>,
     running: BTreeMap<IoId, Running>,
     windows: BTreeMap<Who, Window>,
@@ -134,13 +137,14 @@ pub struct Member {
 impl Member {
     /// Starts from the two slots of the header. Nothing is served until the new boot is durable.
     pub fn start(slots: [&[u8]; 2], out: &mut Vec<Action>) -> Member {
-        let stable = Header::newest(slots);
+        let (slot, stable) = Header::newest(slots);
         let mut staged = stable.clone();
         staged.generation += 1;
         staged.boot.0 += 1;
         let mut member = Member {
             staged,
             stable,
+            slot,
             storing: None,
             running: BTreeMap::new(),
             windows: BTreeMap::new(),
@@ -169,6 +173,7 @@ impl Member {
                 let stored = self.storing.take().expect("one header is being written");
                 assert_eq!(stored.generation, generation, "headers are written one at a time");
                 self.stable = stored;
+                self.slot = self.next_slot(generation);
             }
             Event::Finished(io, bytes) => self.finished(io, bytes, out),
         }
@@ -311,13 +316,22 @@ impl Member {
         });
     }
 
+    /// The slot without the newest durable header.
+    fn next_slot(&self, generation: u64) -> usize {
+        match (broken(Broken::OneSlot), broken(Broken::SlotByNumber)) {
+            (true, _) => 0,
+            (_, true) => usize::from(generation % 2 == 1),
+            _ => 1 - self.slot,
+        }
+    }
+
     /// Writes the header if it changed; one write at a time, to the slot with the older header.
     fn store(&mut self, out: &mut Vec<Action>) {
         if self.storing.is_some() || self.staged.generation == self.stable.generation {
             return;
         }
         let generation = self.staged.generation;
-        let slot = if broken(Broken::OneSlot) { 0 } else { usize::from(generation % 2 == 1) };
+        let slot = self.next_slot(generation);
         out.push(Action::Store { slot, generation, bytes: wire::encode(&self.staged) });
         self.storing = Some(self.staged.clone());
     }
@@ -333,3 +347,6 @@ impl Member {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -63,7 +63,14 @@ pub fn schedule(rng: &mut Rng, ground: &Ground) -> Vec<(Ms, Fault)> {
     let mut faults = Vec::new();
     for _ in 0..rng.below(9) {
         let at = rng.within(200, CALM_MS - 500);
-        faults.push((at, any(rng, ground)));
+        let fault = any(rng, ground);
+        // Orders gather while a slow medium writes: the headers after that are the hard case.
+        if let Fault::Slow(index, time) = fault
+            && rng.percent(50)
+        {
+            faults.push((at + rng.below(time), Fault::Crash(Node::Member(index), 5)));
+        }
+        faults.push((at, fault));
         if rng.percent(30) {
             faults.push((at + rng.below(60), any(rng, ground)));
         }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cluster::client::Client;
 use cluster::coordinator::Coordinator;
 use cluster::decisions::{self, Value, Version};
-use cluster::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Term};
+use cluster::ids::{CandidateId, ClientId, Incarnation, MemberId, Ms, RequestId, Term};
 use cluster::member::{Header, IoId, Member, Peer};
 use cluster::message::{FromClient, FromMember, ToClient, ToMember};
 
@@ -67,8 +67,6 @@ pub struct World {
     pub version: Version,
     pub value: Value,
     pub store_bad_until: Ms,
-    /// The last epoch that began with a loss of unflushed writes.
-    pub mass_restart: Epoch,
     pub failure: Option<String>,
     history: Option<Vec<String>>,
     pub marks: BTreeSet<&'static str>,
@@ -96,7 +94,6 @@ impl World {
             value: Value { term: Term(0), leader: CandidateId(u16::MAX), config },
             ground,
             store_bad_until: 0,
-            mass_restart: Epoch(0),
             failure: None,
             history: history.then(Vec::new),
             marks: BTreeSet::new(),
@@ -204,8 +201,8 @@ impl World {
             let bytes = self.ground.content(&config, block as u64, false).expect("all are in sync");
             let value: Vec<u64> = bytes.chunks(8).map(crate::medium::number).collect();
             let reader = (ClientId(u32::MAX), Incarnation(0));
-            if self.oracle.read(reader, block) {
-                self.oracle.check(reader, block, &value, config.epoch)?;
+            if self.oracle.read(reader, RequestId(0), block) {
+                self.oracle.check((reader, RequestId(0)), block, &value, config.epoch)?;
             }
         }
         Ok(())
@@ -275,7 +272,7 @@ impl World {
     fn tear(&mut self, index: usize) {
         let node = &mut self.ground.members[index];
         let Some((slot, bytes)) = node.storing.take() else { return };
-        let new = Header::newest([&bytes, &[]]);
+        let (_, new) = Header::newest([&bytes, &[]]);
         match self.rng.below(3) {
             0 => {}
             1 => {
@@ -292,7 +289,7 @@ impl World {
         }
         // A start must find the last one or this one, whole.
         let node = &mut self.ground.members[index];
-        if Header::newest([&node.slots[0], &node.slots[1]]) == new {
+        if Header::newest([&node.slots[0], &node.slots[1]]).1 == new {
             node.header = new;
         }
     }

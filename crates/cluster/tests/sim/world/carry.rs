@@ -2,7 +2,7 @@
 
 use cluster::client;
 use cluster::coordinator;
-use cluster::ids::{ClientId, MemberId};
+use cluster::ids::{ClientId, MemberId, Ms};
 use cluster::member::{self, Peer};
 use cluster::message::{Answer, FromClient, FromMember, Io, Order, Refusal, ToClient, ToMember};
 use cluster::wire::{self, Frame};
@@ -165,16 +165,14 @@ impl World {
             match action {
                 member::Action::Store { slot, generation, bytes } => {
                     self.ground.members[index].storing = Some((slot, bytes));
-                    let delay = self.rng.within(1, 6);
+                    let delay = self.rng.within(1, 6) + self.slowness(index);
                     self.at(self.now + delay, Event::Stored(index, life, generation));
                 }
                 member::Action::Execute(io, stamp, request) => {
                     if let Io::Write(block, _) = &request {
                         self.tell(|| format!("{me:?} writes block {block} for {stamp:?}"));
                     }
-                    let (extra, until) = self.ground.members[index].slow;
-                    let extra = if self.now < until { self.rng.below(extra) } else { 0 };
-                    let delay = self.rng.below(5) + extra;
+                    let delay = self.rng.below(5) + self.slowness(index);
                     self.ground.members[index].medium.begin(io, stamp, request);
                     self.at(self.now + delay, Event::Finished(index, life, io));
                 }
@@ -190,6 +188,12 @@ impl World {
                 }
             }
         }
+    }
+
+    /// Extra time of one request to the medium.
+    fn slowness(&mut self, index: usize) -> Ms {
+        let (extra, until) = self.ground.members[index].slow;
+        if self.now < until { self.rng.below(extra) } else { 0 }
     }
 
     /// What an answer promises; what a refusal shows.

@@ -309,11 +309,8 @@ impl World {
                 _ => continue,
             };
             self.mark(mark);
-            if mark == marks::MASS_RESTART {
-                self.mass_restart = new.epoch;
-            }
             if before.state == State::InSync {
-                self.oracle.member_lost(mark == marks::MASS_RESTART);
+                self.oracle.member_lost(new.epoch, mark == marks::MASS_RESTART);
             }
         }
     }

@@ -48,7 +48,7 @@ impl World {
                 (Task::Write(block), client::Work::Write(block, verify::bytes(&value)))
             }
             11..17 => {
-                if !self.oracle.read(host, block as usize) {
+                if !self.oracle.read(host, RequestId(self.next_request), block as usize) {
                     return;
                 }
                 (Task::Read(block), client::Work::Read(block))
@@ -71,23 +71,19 @@ impl World {
             return;
         }
         let config = self.value.config.clone();
+        let machine = self.ground.clients[index].machine.as_ref();
+        let epoch = machine.and_then(client::Client::epoch).unwrap_or_default();
         match (task, result) {
             (Task::Write(block), Ok(_)) => {
                 let active = self.oracle.blocks[block as usize].active.clone();
                 let (_, value) = active.expect("the writer has the lock");
                 let verdict = self.ground.acknowledged(&config, block, &value);
                 self.require(verdict);
-                self.oracle.written(host, block as usize);
-                // Members answered before too many of them restarted.
-                let machine = self.ground.clients[index].machine.as_ref();
-                let epoch = machine.and_then(client::Client::epoch);
-                self.oracle.blocks[block as usize].wild |= epoch < Some(self.mass_restart);
+                self.oracle.written(host, block as usize, epoch);
             }
             (Task::Read(block), Ok(bytes)) => {
                 let value: Vec<u64> = bytes.chunks(8).map(crate::medium::number).collect();
-                let machine = self.ground.clients[index].machine.as_ref();
-                let epoch = machine.and_then(client::Client::epoch).unwrap_or_default();
-                match self.oracle.check(host, block as usize, &value, epoch) {
+                match self.oracle.check((host, id), block as usize, &value, epoch) {
                     Ok(true) => self.mark(marks::TORN_READ),
                     Ok(false) => {}
                     Err(story) => self.require(Err(story)),
