@@ -16,6 +16,7 @@ use std::fmt;
 
 use crate::broken::{Broken, broken};
 use crate::config::{Config, Level, Mode, Shape, Slot, State};
+use crate::decisions::Version;
 use crate::ids::{
     ArrayId, BootId, CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region,
     Term,
@@ -286,7 +287,7 @@ macro_rules! newtypes {
 
 newtypes! {
     ArrayId, BootId,
-    CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region, Term
+    CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region, Term, Version
 }
 
 /// Structures: their fields in order.

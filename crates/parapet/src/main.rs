@@ -14,6 +14,7 @@
 mod api;
 mod atomic_file;
 mod client;
+mod cluster;
 mod cmd;
 mod completion;
 mod daemon;
