@@ -26,6 +26,7 @@ mod failure;
 mod flags;
 mod habit;
 mod http;
+mod https;
 mod images;
 mod machine;
 mod modelled;

@@ -12,6 +12,7 @@
 //! Invariant: a register that is missing, damaged, of another array or older than before is never
 //! taken for the array's membership.
 
+mod etcd;
 mod file;
 
 use std::cell::{Cell, RefCell};
@@ -34,12 +35,18 @@ use crate::failure::{Failure, Id, Result};
 
 /// Between a failure and its outcome.
 const PAUSE: Duration = Duration::from_millis(500);
+/// How long a request to an endpoint of etcd may take: two fit into the coordinator's patience.
+const ETCD_PATIENCE: Duration = Duration::from_millis(950);
+/// The same for a command.
+const COMMAND_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where decisions are stored.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Place {
     /// A file, for candidates on one host.
     File(PathBuf),
+    /// A key of etcd, for candidates on several hosts.
+    Etcd(etcd::Endpoints),
 }
 
 /// One register; its methods block.
@@ -78,17 +85,18 @@ enum Replaced {
 }
 
 impl Place {
-    /// Parses `file:PATH`.
+    /// Parses `file:PATH` or `etcd:http://HOST:PORT,…`; for https also `?tls-certificates=DIR`.
     ///
     /// # Errors
     /// The fault, in words, with the form that is meant.
     pub(crate) fn parse(text: &str) -> std::result::Result<Place, String> {
-        let wrong = "write it as file:PATH";
+        let wrong = "write it as file:PATH or etcd:http://HOST:PORT,http://HOST2:PORT";
         match text.split_once(':') {
             Some(("file", path)) if !path.is_empty() => {
                 let path = PathBuf::from(path);
                 Ok(Place::File(std::path::absolute(&path).unwrap_or(path)))
             }
+            Some(("etcd", urls)) => etcd::Endpoints::parse(urls).map(Place::Etcd),
             _ => Err(wrong.into()),
         }
     }
@@ -100,7 +108,7 @@ impl Place {
     /// If the place is of no use.
     pub(crate) fn open(&self, array: ArrayId, clock: Rc<dyn Clock>) -> Result<Rc<dyn Store>> {
         let decisions = Decisions {
-            register: self.register(array)?.into(),
+            register: self.register(array, ETCD_PATIENCE)?.into(),
             array,
             place: self.to_string(),
             clock,
@@ -116,7 +124,7 @@ impl Place {
     /// # Errors
     /// If there is none, it is damaged, or the store fails.
     pub(crate) fn read(&self, array: ArrayId) -> Result<Value> {
-        let (_, value) = self.register(array)?.read()?;
+        let (_, value) = self.register(array, COMMAND_PATIENCE)?.read()?;
         is_of(array, &self.to_string(), &value)?;
         Ok(value)
     }
@@ -127,7 +135,7 @@ impl Place {
     /// If it exists, or the store fails.
     pub(crate) fn create(&self, array: ArrayId, value: &Value) -> Result<()> {
         is_of(array, &self.to_string(), value)?;
-        self.register(array)?.create(value)
+        self.register(array, COMMAND_PATIENCE)?.create(value)
     }
 
     /// Removes the register of an array; blocks.
@@ -136,13 +144,16 @@ impl Place {
     /// If it is of another array, or the store fails.
     pub(crate) fn remove(&self, array: ArrayId) -> Result<()> {
         self.read(array)?;
-        self.register(array)?.remove()
+        self.register(array, COMMAND_PATIENCE)?.remove()
     }
 
-    fn register(&self, _array: ArrayId) -> Result<Box<dyn Register>> {
-        match self {
-            Place::File(path) => Ok(Box::new(file::FileRegister::new(path.clone()))),
-        }
+    fn register(&self, array: ArrayId, patience: Duration) -> Result<Box<dyn Register>> {
+        Ok(match self {
+            Place::File(path) => Box::new(file::FileRegister::new(path.clone())),
+            Place::Etcd(endpoints) => {
+                Box::new(etcd::EtcdRegister::new(endpoints, array, patience)?)
+            }
+        })
     }
 }
 
@@ -150,6 +161,7 @@ impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Place::File(path) => write!(f, "file:{}", path.display()),
+            Place::Etcd(endpoints) => write!(f, "etcd:{endpoints}"),
         }
     }
 }

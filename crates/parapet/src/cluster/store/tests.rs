@@ -1,11 +1,16 @@
 //! The registers, alone and under the protocol.
 
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use cluster::config::{Config, Level, Mode, Shape, Slot, State};
+use cluster::coordinator::{Action, Coordinator, Event};
 use cluster::ids::{BootId, CandidateId};
+use cluster::timing::Timing;
 
 use super::*;
+
+mod etcd;
 
 const ARRAY: ArrayId = ArrayId(0xa1);
 
@@ -18,12 +23,14 @@ fn value(term: u64) -> Value {
     Value { term: Term(term), leader: CandidateId(0), config }
 }
 
-/// A folder that ends with the test.
+/// A folder under `target/tmp` that ends with the test.
 struct Folder(PathBuf);
 
 impl Folder {
     fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("parapet-{}-{name}", std::process::id()));
+        let program = std::env::current_exe().unwrap();
+        let target = program.ancestors().nth(3).unwrap();
+        let folder = target.join(format!("tmp/store-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         Folder(folder)
     }
@@ -93,28 +100,72 @@ fn keeps_the_contract(place: &Place) {
     assert_eq!(place.read(ARRAY).unwrap_err().id, Id::Missing);
 }
 
-/// Threads count with the register: each success is one count.
-fn admits_one_racer_at_a_time(place: &Place) {
+/// Threads count with the register. Returns how often the outcome was unknown.
+fn admits_one_racer_at_a_time(place: &Place) -> u64 {
     const RACERS: u64 = 4;
     const ROUNDS: u64 = 10;
     place.create(ARRAY, &value(0)).unwrap();
+    let (done, unknown) = (AtomicU64::new(0), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..RACERS {
             scope.spawn(|| {
                 let desk = Desk::at(place);
-                let (mut version, mut now) = desk.read();
-                for _ in 0..ROUNDS {
-                    while let Outcome::Conflict(other, value) =
-                        desk.replace(version, now.term.0 + 1)
-                    {
-                        (version, now) = (other, value);
-                    }
-                    (version, now) = desk.read();
+                let mut rounds = 0;
+                let mut outcome = desk.ask(Request::Read);
+                while rounds < ROUNDS {
+                    outcome = match outcome {
+                        Outcome::Unknown => {
+                            unknown.fetch_add(1, Ordering::Relaxed);
+                            desk.ask(Request::Read)
+                        }
+                        Outcome::Done(version, now) | Outcome::Conflict(version, now) => {
+                            let next = desk.replace(version, now.term.0 + 1);
+                            if let Outcome::Done(..) = next {
+                                rounds += 1;
+                                done.fetch_add(1, Ordering::Relaxed);
+                            }
+                            next
+                        }
+                    };
                 }
             });
         }
     });
-    assert_eq!(place.read(ARRAY).unwrap().term, Term(RACERS * ROUNDS));
+    let (done, unknown) = (done.into_inner(), unknown.into_inner());
+    let counted = place.read(ARRAY).unwrap().term.0;
+    assert!(
+        (done..=done + unknown).contains(&counted),
+        "{counted}: {done} done, {unknown} unknown"
+    );
+    place.remove(ARRAY).unwrap();
+    unknown
+}
+
+/// One candidate leads, then another, with the membership that the register has.
+fn candidates_take_over(place: &Place) {
+    place.create(ARRAY, &value(0)).unwrap();
+    let desk = Desk::at(place);
+    let mut now = 0;
+    for me in 0..2 {
+        let mut candidate = Coordinator::start(CandidateId(me), Timing::DEFAULT, now);
+        let mut actions = Vec::new();
+        while candidate.leads().is_none() {
+            now += Timing::DEFAULT.takeover_ms;
+            candidate.tick(now, &mut actions);
+            while let Some(action) = actions.pop() {
+                if let Action::Store(number, request) = action {
+                    let outcome = desk.ask(request);
+                    candidate.handle(now, Event::Store(number, outcome), &mut actions);
+                }
+            }
+            assert!(now < 1_000_000, "candidate {me} never leads");
+        }
+        let term = candidate.leads().unwrap();
+        let stored = place.read(ARRAY).unwrap();
+        assert_eq!((stored.term, stored.leader), (term, CandidateId(me)));
+        assert!(term.0 > u64::from(me));
+        assert_eq!(stored.config, value(0).config);
+    }
     place.remove(ARRAY).unwrap();
 }
 
@@ -123,7 +174,8 @@ fn a_file_is_a_register() {
     let folder = Folder::new("register");
     let place = Place::parse(&format!("file:{}/sub/pool", folder.0.display())).unwrap();
     keeps_the_contract(&place);
-    admits_one_racer_at_a_time(&place);
+    assert_eq!(admits_one_racer_at_a_time(&place), 0);
+    candidates_take_over(&place);
 }
 
 fn damaged(path: &Path, place: &Place, bytes: &[u8]) -> Failure {
