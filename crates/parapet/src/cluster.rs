@@ -1,6 +1,14 @@
-//! Several hosts that share one array.
+//! Several hosts that share one array: the wiring of `net::cluster` into processes.
 //!
-//! Owns the wiring of the protocol in the crate `cluster`; decides nothing about data.
+//! ```text
+//!   cluster create ──▶ NAME.toml (file) ──▶ every other verb
+//!   serve-disk     host ◀── connections ──▶ links     coordinator, client
+//!   store          the register of decisions          status, evict: one question (links::ask)
+//! ```
+//!
+//! Decides nothing about data: `cluster` does.
 
-#[allow(dead_code, reason = "used by the verbs of a cluster")]
+pub(crate) mod file;
+pub(crate) mod host;
+pub(crate) mod links;
 pub(crate) mod store;
