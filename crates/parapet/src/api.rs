@@ -36,8 +36,8 @@ mod serving;
 mod text;
 
 pub(crate) use cluster::{
-    CandidateView, ClusterClient, ClusterExplained, ClusterMember, ClusterServing, ClusterState,
-    ClusterStatus, Sentence,
+    CandidateView, ClusterClient, ClusterDemonstration, ClusterExplained, ClusterMember,
+    ClusterServing, ClusterState, ClusterStatus, Sentence,
 };
 pub(crate) use comparison::{
     ChangeKind, ComparedChange, ComparedLayout, Comparison, LoadSpeed, in_words,

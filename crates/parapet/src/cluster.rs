@@ -4,6 +4,7 @@
 //!   cluster create ──▶ NAME.toml (file) ──▶ every other verb
 //!   serve-disk     host ◀── connections ──▶ links     coordinator, client
 //!   store          the register of decisions          status, evict: one question (links::ask)
+//!   show           all of them on one machine (quickstart --cluster)
 //! ```
 //!
 //! Decides nothing about data: `cluster` does.
@@ -11,4 +12,5 @@
 pub(crate) mod file;
 pub(crate) mod host;
 pub(crate) mod links;
+pub(crate) mod show;
 pub(crate) mod store;

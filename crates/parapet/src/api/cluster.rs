@@ -251,3 +251,40 @@ impl Report for ClusterExplained {
         }
     }
 }
+
+/// The outcome of the demonstration of a cluster.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+pub(crate) struct ClusterDemonstration {
+    /// Bytes written by both clients.
+    pub(crate) written_bytes: u64,
+    /// Bytes that were read back different.
+    pub(crate) wrong_bytes: u64,
+    /// How long a client's I/O stood still when a member died.
+    pub(crate) member_stall_seconds: f64,
+    /// … when the coordinator died.
+    pub(crate) coordinator_stall_seconds: f64,
+    /// … when the other client died.
+    pub(crate) client_stall_seconds: f64,
+    /// Duration of all.
+    pub(crate) seconds: f64,
+}
+
+impl Report for ClusterDemonstration {
+    const SCHEMA: &'static str = "parapet/cluster-demo/1";
+
+    fn text(&self, page: &mut Page) {
+        page.field("written", format!("{} by two clients", page.size(self.written_bytes)));
+        let stalls = [
+            ("member", self.member_stall_seconds),
+            ("coordinator", self.coordinator_stall_seconds),
+            ("client", self.client_stall_seconds),
+        ];
+        for (who, seconds) in stalls {
+            page.field(who, format!("killed; I/O stood still for {seconds:.1} s"));
+        }
+        match self.wrong_bytes {
+            0 => page.field_in(Style::Good, "verified", "every byte is as it was written"),
+            count => page.field_in(Style::Bad, "wrong", format!("{count} bytes differ")),
+        }
+    }
+}

@@ -290,3 +290,17 @@ fn a_wrong_store_is_refused() {
     rig.world.refused(&coordinator, 2, "PPT-2001");
     rig.world.refused(&["cluster", "status", "none.toml"], 5, "PPT-5003");
 }
+
+#[test]
+fn the_demonstration_ends_well_and_leaves_nothing() {
+    let world = World::new();
+    let folder = world.path("tmp");
+    std::fs::create_dir(&folder).unwrap();
+    let mut command = world.command(&["quickstart", "--cluster", "--json"]);
+    let output = command.env("TMPDIR", &folder).output().unwrap();
+    let shown: Value = serde_json::from_slice(&output.stdout).unwrap();
+    crate::schema::check(&shown);
+    assert_eq!(shown["data"]["wrong_bytes"], 0, "{shown}");
+    assert!(shown["data"]["written_bytes"].as_u64().unwrap() > 0, "{shown}");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+}
