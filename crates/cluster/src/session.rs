@@ -12,7 +12,9 @@
 
 use crate::config::{Config, Shape};
 use crate::decisions::{Value, Version};
-use crate::ids::{ArrayId, BootId, CandidateId, ClientId, Incarnation, MemberId, Ms, Region, Term};
+use crate::ids::{
+    ArrayId, BootId, CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Region, Term,
+};
 use crate::message::ToClient;
 use crate::wire::{Frame, Malformed, Wire, choices, structures};
 
@@ -115,6 +117,9 @@ pub struct Report {
     pub undeclared: Vec<ClientId>,
     /// Clients whose eviction is not complete.
     pub evicting: Vec<ClientId>,
+    /// An epoch that a member knows and the decision store does not. Nothing is served until the
+    /// store's latest content is restored.
+    pub later: Option<Epoch>,
     /// Regions that wait for a resync.
     pub unsync: u32,
     /// For each member, regions that it misses.
@@ -149,7 +154,7 @@ structures! {
     Hello { speaker, array, member }
     Label { name, array, member, members, shape }
     Welcome { name, config, addresses }
-    Report { term, active, config, clients, undeclared, evicting, unsync, stale, resyncing }
+    Report { term, active, config, clients, undeclared, evicting, later, unsync, stale, resyncing }
     Joined { client, incarnation, silent_ms, regions }
     Value { term, leader, config }
     Decided { version, value }
@@ -190,7 +195,6 @@ frames! { 6 Hello 7 FromCoordinator 8 Label 9 Ask 10 Told 11 Decided }
 mod tests {
     use super::*;
     use crate::config::{Level, Mode, Slot, State};
-    use crate::ids::Epoch;
     use crate::wire::{decode, encode, frame_bytes};
 
     #[test]

@@ -363,7 +363,7 @@ choices! {
     ToMember { 0 = Data(stamp, io), 1 = Control(term, order) }
     Refusal { 0 = Boot(boot), 1 = Epoch(epoch), 2 = Fenced, 3 = Term(term) }
     Answer {
-        0 = Alive(epoch), 1 = LogIs(log), 2 = Raised(epoch), 3 = Fenced(client, least),
+        0 = Alive(epoch), 1 = LogIs(epoch, log), 2 = Raised(epoch), 3 = Fenced(client, least),
         4 = Appended(position), 5 = Deposed(term)
     }
     FromMember { 0 = Done(op, bytes), 1 = Refused(op, refusal), 2 = Control(term, boot, answer) }

@@ -48,6 +48,8 @@ pub(crate) struct ClusterStatus {
     pub(crate) capacity_bytes: u64,
     /// The number of the membership; 0 while no coordinator leads.
     pub(crate) epoch: u64,
+    /// An epoch that a member knows and the store does not: an old backup of it was restored.
+    pub(crate) later_epoch: Option<u64>,
     /// The candidates.
     pub(crate) coordinators: Vec<CandidateView>,
     /// The members, by slot.
@@ -200,6 +202,10 @@ impl Report for ClusterStatus {
             page.field("level", format!("{}, {}", self.level, self.mode));
             page.field("size", page.size(self.capacity_bytes));
             page.field("epoch", self.epoch.to_string());
+        }
+        if let Some(epoch) = self.later_epoch {
+            let line = format!("a member knows a later epoch, {epoch}: restore its latest content");
+            page.field_in(Style::Bad, "store", line);
         }
         page.field("uuid", &self.uuid);
         for candidate in &self.coordinators {

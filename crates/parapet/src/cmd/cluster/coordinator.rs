@@ -165,6 +165,10 @@ fn log_changes(before: &Report, now: &Report) {
             tracing::info!("client {} is fenced by all members", client.0);
         }
     }
+    if let Some(epoch) = now.later.filter(|_| now.later != before.later) {
+        let what = "a member knows epoch";
+        tracing::error!("{what} {}, the store an earlier one: nothing is served", epoch.0);
+    }
     if now.active != before.active && now.term.is_some() {
         tracing::info!("I/O {}", if now.active { "goes on" } else { "waits" });
     }

@@ -41,6 +41,13 @@ fn sentences(cluster: &Cluster, status: &ClusterStatus) -> Vec<Sentence> {
 }
 
 fn now(status: &ClusterStatus) -> String {
+    if let Some(epoch) = status.later_epoch {
+        return format!(
+            "nothing is served: the store has epoch {}, a member epoch {epoch}; restore the \
+             store's latest content",
+            status.epoch
+        );
+    }
     match status.state {
         ClusterState::Optimal => "all members are in sync; requests are served".into(),
         ClusterState::Degraded => "requests are served, with less redundancy".into(),

@@ -57,6 +57,7 @@ pub(super) async fn status(cluster: &Cluster, on: &Spawner) -> Result<ClusterSta
         mode: config.map_or(String::new(), |config| mode_word(config.shape.mode).into()),
         capacity_bytes: config.map_or(0, |it| u64::from(it.shape.regions) * region_bytes),
         epoch: config.map_or(0, |config| config.epoch.0),
+        later_epoch: report.later.map(|epoch| epoch.0),
         coordinators: candidates,
         members,
         members_needed: config.map_or(0, Config::needed),
