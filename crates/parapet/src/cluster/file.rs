@@ -207,7 +207,7 @@ impl Cluster {
         })
     }
 
-    /// The number of members and the addresses fit a member with this slot.
+    /// Each member's server, with its slot.
     pub(crate) fn slots(&self) -> impl Iterator<Item = (MemberId, &Endpoint)> {
         (0..).map(MemberId).zip(&self.members)
     }

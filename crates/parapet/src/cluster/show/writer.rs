@@ -82,7 +82,7 @@ impl Writer {
             self.rounds.borrow_mut()[piece] = round;
             self.pending.set(None);
             self.written.set(number + 1);
-            if number % FLUSH_EVERY == 0 && !flush(&*self.disk).await {
+            if number.is_multiple_of(FLUSH_EVERY) && !flush(&*self.disk).await {
                 break;
             }
             let now = clock.now();

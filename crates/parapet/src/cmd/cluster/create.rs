@@ -124,16 +124,20 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         })
     });
     if let Err(failure) = made {
-        cluster.store.remove(cluster.array)?;
+        if let Err(left) = cluster.store.remove(cluster.array) {
+            tracing::warn!("{left}");
+        }
         return Err(failure);
     }
     let file = places::quoted(&path.display().to_string());
     let message = format!("{}: created; its file is {file}", cluster.name);
     terminal.report(&Changed { message, array: None });
-    terminal.say("copy the file to each host; then, on each in turn:");
-    for next in ["coordinator FILE", "client FILE --id 1 --nbd unix:/run/parapet/disk.sock"] {
-        terminal.say(format!("  parapet cluster {}", next.replace("FILE", &file)));
+    terminal.say("copy the file to each host; then start, where they belong:");
+    for candidate in &cluster.coordinators {
+        terminal.say(format!("  parapet cluster coordinator {file} --listen {candidate}"));
     }
+    terminal
+        .say(format!("  parapet cluster client {file} --id 1 --nbd unix:/run/parapet/pool.nbd"));
     Ok(Exit::Done)
 }
 
