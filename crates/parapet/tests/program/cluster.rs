@@ -88,7 +88,9 @@ impl Rig {
         until(|| {
             let status = self.status();
             let joined = status["clients"].as_array().unwrap().iter().any(|it| it["id"] == id);
-            status["state"] != "no_coordinator" && !joined && status["unsynced_regions"] == 0
+            // A coordinator that has just taken over knows nobody yet.
+            let serves = status["state"] == "optimal" || status["state"] == "degraded";
+            serves && !joined && status["unsynced_regions"] == 0
         });
     }
 
