@@ -59,6 +59,7 @@ const TOOLS: &[Tool] = &[
     tool(Tests, Program("sfdisk"), "fdisk", "a partition table that `create` must detect"),
     tool(Tests, Program("wipefs"), "util-linux", "reference for signatures on disks"),
     tool(Tests, Program("curl"), "curl", "a client of the web page and the control API"),
+    tool(Tests, Program("etcd"), "etcd-server", "a decision store of arrays of several hosts"),
     tool(Tests, Program("script"), "bsdutils", "a terminal for programs that ask for a password"),
     tool(Tests, Program("openssl"), "openssl", "certificates for TLS tests"),
     tool(Tests, Program("prometheus"), "prometheus", "scrapes our metrics, evaluates our alerts"),

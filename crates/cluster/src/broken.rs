@@ -117,6 +117,11 @@ ways! {
     /// Holders in the log that have not declared themselves count as gone.
     DeclarationSkipped: "§3.6",
 
+    /// A register that is older than a member's epoch counts as the membership.
+    OldRegisterTrusted: "§4",
+    /// A leader takes a term that another one had before the register was restored.
+    TermReused: "§3.6, §4",
+
     // ---- resync
     /// A resync does nothing.
     ResyncSkipped: "ddraid (NOSYNC), I2",

@@ -158,8 +158,8 @@ impl Config {
         self.in_sync().count() >= self.needed()
     }
 
-    /// The next configuration, with the next epoch above `floor`; `None` if this one fits.
-    pub fn successor(&self, seen: &[Seen], floor: Epoch) -> Option<Config> {
+    /// The next configuration; `None` if this one fits.
+    pub fn successor(&self, seen: &[Seen]) -> Option<Config> {
         assert_eq!(seen.len(), self.slots.len(), "one observation of each member");
         let mut next = self.clone();
         // Members that enter now count first: they let others leave.
@@ -198,8 +198,8 @@ impl Config {
             };
             in_sync -= usize::from(before == State::InSync && slot.state != State::InSync);
         }
-        next.epoch = Epoch(self.epoch.0.max(floor.0) + 1);
-        (next.slots != self.slots || floor > self.epoch).then_some(next)
+        next.epoch = Epoch(self.epoch.0 + 1);
+        (next.slots != self.slots).then_some(next)
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
             _ => Seen::Alive { boot: BootId(2), ready: false },
         });
         let seen: Vec<Seen> = seen.collect();
-        let Some(next) = config(level, states).successor(&seen, Epoch(0)) else {
+        let Some(next) = config(level, states).successor(&seen) else {
             return String::from("same");
         };
         assert_eq!(next.epoch, Epoch(8));

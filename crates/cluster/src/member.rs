@@ -280,7 +280,7 @@ impl Member {
     fn adopt(&mut self, term: Term, order: Order) -> Answer {
         match order {
             Order::Probe => Answer::Alive(self.staged.epoch),
-            Order::ReadLog => Answer::LogIs(self.staged.log.clone()),
+            Order::ReadLog => Answer::LogIs(self.staged.epoch, self.staged.log.clone()),
             Order::Raise(epoch, fences) => {
                 self.staged.epoch = self.staged.epoch.max(epoch);
                 fences.into_iter().for_each(|(client, least)| self.fence(client, least));

@@ -89,8 +89,8 @@ pub enum Refusal {
 pub enum Answer {
     /// To a probe.
     Alive(Epoch),
-    /// The grant log.
-    LogIs(Log),
+    /// The epoch and the grant log.
+    LogIs(Epoch, Log),
     /// Adopted, durable, drained.
     Raised(Epoch),
     /// Durable and drained.

@@ -11,8 +11,10 @@
 //! Owns the frames only. `net::cluster` carries them.
 
 use crate::config::{Config, Shape};
-use crate::decisions::Value;
-use crate::ids::{ArrayId, BootId, CandidateId, ClientId, Incarnation, MemberId, Ms, Region, Term};
+use crate::decisions::{Value, Version};
+use crate::ids::{
+    ArrayId, BootId, CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Region, Term,
+};
 use crate::message::ToClient;
 use crate::wire::{Frame, Malformed, Wire, choices, structures};
 
@@ -115,6 +117,9 @@ pub struct Report {
     pub undeclared: Vec<ClientId>,
     /// Clients whose eviction is not complete.
     pub evicting: Vec<ClientId>,
+    /// An epoch that a member knows and the decision store does not. Nothing is served until the
+    /// store's latest content is restored.
+    pub later: Option<Epoch>,
     /// Regions that wait for a resync.
     pub unsync: u32,
     /// For each member, regions that it misses.
@@ -136,27 +141,23 @@ pub struct Joined {
     pub regions: u32,
 }
 
-/// The decision store as a file: the register, and where the members are.
+/// The register in a decision store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Decided {
-    /// The register's version.
-    pub version: u64,
+    /// The register's version; in a store that counts itself, the version that this one replaced.
+    pub version: Version,
     /// Its content.
     pub value: Value,
-    /// The array's name.
-    pub name: String,
-    /// The address of each member.
-    pub addresses: Vec<String>,
 }
 
 structures! {
     Hello { speaker, array, member }
     Label { name, array, member, members, shape }
     Welcome { name, config, addresses }
-    Report { term, active, config, clients, undeclared, evicting, unsync, stale, resyncing }
+    Report { term, active, config, clients, undeclared, evicting, later, unsync, stale, resyncing }
     Joined { client, incarnation, silent_ms, regions }
     Value { term, leader, config }
-    Decided { version, value, name, addresses }
+    Decided { version, value }
 }
 
 choices! {
@@ -194,7 +195,6 @@ frames! { 6 Hello 7 FromCoordinator 8 Label 9 Ask 10 Told 11 Decided }
 mod tests {
     use super::*;
     use crate::config::{Level, Mode, Slot, State};
-    use crate::ids::Epoch;
     use crate::wire::{decode, encode, frame_bytes};
 
     #[test]
@@ -204,8 +204,7 @@ mod tests {
         let slots = vec![Slot { state: State::InSync, boot: BootId(2) }; 3];
         let config = Config { array: ArrayId(7), epoch: Epoch(3), shape, slots };
         let value = Value { term: Term(2), leader: CandidateId(0), config };
-        let addresses = vec![String::from("unix:/a"), String::from("tcp:127.0.0.1:1")];
-        let decided = Decided { version: 9, value, name: String::from("pool"), addresses };
+        let decided = Decided { version: Version(9), value };
         let bytes = encode(&decided);
         assert_eq!(decode(&bytes), Ok((decided, bytes.len())));
         assert_eq!(frame_bytes(&bytes[..15]), Ok(None));

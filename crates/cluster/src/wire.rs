@@ -16,6 +16,7 @@ use std::fmt;
 
 use crate::broken::{Broken, broken};
 use crate::config::{Config, Level, Mode, Shape, Slot, State};
+use crate::decisions::Version;
 use crate::ids::{
     ArrayId, BootId, CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region,
     Term,
@@ -286,7 +287,7 @@ macro_rules! newtypes {
 
 newtypes! {
     ArrayId, BootId,
-    CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region, Term
+    CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region, Term, Version
 }
 
 /// Structures: their fields in order.
@@ -362,7 +363,7 @@ choices! {
     ToMember { 0 = Data(stamp, io), 1 = Control(term, order) }
     Refusal { 0 = Boot(boot), 1 = Epoch(epoch), 2 = Fenced, 3 = Term(term) }
     Answer {
-        0 = Alive(epoch), 1 = LogIs(log), 2 = Raised(epoch), 3 = Fenced(client, least),
+        0 = Alive(epoch), 1 = LogIs(epoch, log), 2 = Raised(epoch), 3 = Fenced(client, least),
         4 = Appended(position), 5 = Deposed(term)
     }
     FromMember { 0 = Done(op, bytes), 1 = Refused(op, refusal), 2 = Control(term, boot, answer) }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::page::Page;
 
+mod cluster;
 mod comparison;
 mod configuration;
 mod consistency;
@@ -34,6 +35,10 @@ mod recovered;
 mod serving;
 mod text;
 
+pub(crate) use cluster::{
+    CandidateView, ClusterClient, ClusterDemonstration, ClusterExplained, ClusterMember,
+    ClusterServing, ClusterState, ClusterStatus, Sentence,
+};
 pub(crate) use comparison::{
     ChangeKind, ComparedChange, ComparedLayout, Comparison, LoadSpeed, in_words,
 };

@@ -19,6 +19,7 @@ mod aoe;
 mod assemble;
 mod attach;
 mod clear;
+mod cluster;
 mod completions;
 mod config;
 pub(crate) mod create;
@@ -46,6 +47,7 @@ mod replace;
 mod schema;
 mod scrub;
 pub(crate) mod serve;
+mod serve_disk;
 mod speed;
 mod start;
 mod status;
@@ -65,6 +67,8 @@ pub(crate) enum Verb {
     Assemble(assemble::Args),
     Serve(serve::Args),
     Daemon(daemon::Args),
+    ServeDisk(serve_disk::Args),
+    Cluster(cluster::Args),
     Config(config::Args),
     Import(import::Args),
     Recover(recover::Args),
@@ -110,8 +114,12 @@ pub(crate) enum Verb {
 
 impl Verb {
     /// Returns true for a verb that runs as a server: its log has the changes of state.
-    pub(crate) const fn is_server(&self) -> bool {
-        matches!(self, Verb::Serve(_) | Verb::Daemon(_) | Verb::Page(_))
+    pub(crate) fn is_server(&self) -> bool {
+        match self {
+            Verb::Serve(_) | Verb::Daemon(_) | Verb::Page(_) | Verb::ServeDisk(_) => true,
+            Verb::Cluster(args) => args.is_server(),
+            _ => false,
+        }
     }
 
     /// Executes the verb.
@@ -126,6 +134,8 @@ impl Verb {
             Verb::Assemble(args) => assemble::run(args, terminal),
             Verb::Serve(args) => serve::run(args, terminal),
             Verb::Daemon(args) => daemon::run(args, terminal),
+            Verb::ServeDisk(args) => serve_disk::run(&args, terminal),
+            Verb::Cluster(args) => cluster::run(args, terminal),
             Verb::Config(args) => config::run(&args, terminal),
             Verb::Import(args) => import::run(args, terminal),
             Verb::Recover(args) => recover::run(args, terminal),

@@ -272,13 +272,15 @@ fn word(offset: u64) -> u64 {
     word ^ word >> 31
 }
 
-fn fill(offset: u64, buf: &mut Buf) {
+/// Fills a buffer with the bytes that belong at this offset.
+pub(crate) fn fill(offset: u64, buf: &mut Buf) {
     for (index, bytes) in buf.chunks_exact_mut(8).enumerate() {
         bytes.copy_from_slice(&word(offset + 8 * index as u64).to_le_bytes());
     }
 }
 
-fn differing(offset: u64, buf: &[u8]) -> u64 {
+/// Counts the bytes that do not belong at this offset.
+pub(crate) fn differing(offset: u64, buf: &[u8]) -> u64 {
     let words = buf.chunks_exact(8).enumerate();
     let wrong = words.map(|(index, bytes)| {
         let expected = word(offset + 8 * index as u64).to_le_bytes();

@@ -14,6 +14,7 @@
 mod api;
 mod atomic_file;
 mod client;
+mod cluster;
 mod cmd;
 mod completion;
 mod daemon;
@@ -25,6 +26,7 @@ mod failure;
 mod flags;
 mod habit;
 mod http;
+mod https;
 mod images;
 mod machine;
 mod modelled;

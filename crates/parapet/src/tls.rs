@@ -25,10 +25,10 @@ use crate::failure::{Failure, Id};
 mod files;
 mod subject;
 
-pub(crate) use files::{Files, Renewing};
+pub(crate) use files::{Files, Renewing, certificates};
 pub(crate) use subject::subject;
 
-use files::{authorities, certificates};
+use files::authorities;
 
 /// Bytes read from the network at once: a few records.
 const BITE: usize = 64 << 10;

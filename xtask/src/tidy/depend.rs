@@ -48,8 +48,8 @@ const ALLOWED: &[Row] = &[
     row(
         "parapet",
         &[
-            "panel", "policy", "lab", "sim", "os", "array", "metadata", "net", "io", "layout",
-            "parity",
+            "panel", "policy", "lab", "sim", "os", "array", "metadata", "cluster", "net", "io",
+            "layout", "parity",
         ],
     ),
     row("fuzz", &["array", "metadata", "net", "io", "layout", "parity"]),

@@ -10,6 +10,7 @@ use super::commit::Commit;
 use super::eviction::Eviction;
 use super::grants::Entry;
 use super::resync::Job;
+use crate::broken::{Broken, broken};
 use crate::config::Config;
 use crate::decisions::Version;
 use crate::ids::{BootId, ClientId, Epoch, Incarnation, MemberId, Ms, OpId, Region, Term};
@@ -22,8 +23,6 @@ use crate::timing::Timing;
 pub(super) struct Watch {
     pub(super) heard_ms: Option<Ms>,
     pub(super) boot: BootId,
-    /// The epoch that it reported.
-    pub(super) epoch: Epoch,
     /// The epoch that it adopted for this reign, with all fences.
     pub(super) raised: Epoch,
     pub(super) at: Position,
@@ -49,6 +48,8 @@ pub(super) struct Leader {
     pub(super) unsettled: bool,
     /// The last epoch that every live member has adopted.
     pub(super) raised: Option<Epoch>,
+    /// The highest epoch that a member reported.
+    pub(super) newest: Epoch,
     /// A higher term that was heard of.
     pub(super) deposed: Term,
     pub(super) watches: Vec<Watch>,
@@ -87,6 +88,7 @@ impl Leader {
             proposed: None,
             unsettled: false,
             raised: None,
+            newest: Epoch(0),
             deposed: Term(0),
             reading: Some(BTreeMap::new()),
             inherited: BTreeSet::new(),
@@ -121,7 +123,7 @@ impl Leader {
 
     /// True while clients may do I/O in the current epoch.
     pub(super) fn is_active(&self) -> bool {
-        self.raised == Some(self.config.epoch) && self.config.serves()
+        self.raised == Some(self.config.epoch) && self.config.serves() && self.later().is_none()
     }
 
     pub(super) fn member(
@@ -159,23 +161,30 @@ impl Leader {
         }
         watch.heard_ms = Some(now);
         match answer {
-            Answer::Alive(epoch) => watch.epoch = watch.epoch.max(epoch),
+            Answer::Alive(epoch) => self.newest = self.newest.max(epoch),
             Answer::Raised(epoch) => {
-                watch.epoch = watch.epoch.max(epoch);
                 watch.raised = watch.raised.max(epoch);
+                self.newest = self.newest.max(epoch);
             }
             Answer::Appended(at) => {
                 watch.at = watch.at.max(at);
                 self.feed(member, out);
             }
-            Answer::LogIs(log) => {
-                if let Some(logs) = &mut self.reading {
-                    logs.insert(member, log);
-                }
-            }
+            Answer::LogIs(epoch, log) => self.read(member, epoch, log),
             Answer::Fenced(client, least) => self.fenced(member, client, least),
             Answer::Deposed(_) => {}
         }
+    }
+
+    fn read(&mut self, member: MemberId, epoch: Epoch, log: Log) {
+        self.newest = self.newest.max(epoch);
+        let Some(logs) = &mut self.reading else { return };
+        // Nothing is written before the logs are read. So another leader wrote this one under our
+        // term, before an old backup of the register was restored.
+        if log.at.term >= self.term && !broken(Broken::TermReused) {
+            self.deposed = Term(log.at.term.0 + 1);
+        }
+        logs.insert(member, log);
     }
 
     pub(super) fn client(

@@ -16,6 +16,10 @@
 //! **Reads.** A reader of a code touches all members in sync but one, so it meets a raised one. A
 //! reader of a mirror asks the others to check its epoch.
 //!
+//! **Restored backups.** Each epoch that was active is durable on all its live members. A takeover
+//! of a code reads all members in sync but one, so it meets one of them and learns that the
+//! register is older. A mirror whose only reachable member was removed later does not learn it.
+//!
 //! Invariant: a leader that dies between two steps leaves nothing behind but the decision: the
 //! steps are repeated by its successor.
 
@@ -27,7 +31,7 @@ use super::leader::Leader;
 use crate::broken::{Broken, broken};
 use crate::config::{Config, Seen};
 use crate::decisions::Version;
-use crate::ids::{Incarnation, MemberId, Region};
+use crate::ids::{Epoch, Incarnation, MemberId, Region};
 use crate::message::{Order, ToClient};
 use crate::record::{self, Log, Mark};
 
@@ -36,6 +40,9 @@ impl Leader {
     /// grant relies; the timeout only keeps marks that cost a resync at most.
     pub(super) fn finish_reading(&mut self) {
         let Some(logs) = &self.reading else { return };
+        if self.later().is_some() {
+            return;
+        }
         let all = self.config.live().all(|member| logs.contains_key(&member));
         let in_sync = self.config.in_sync().filter(|member| logs.contains_key(member)).count();
         let late = self.now.saturating_sub(self.begun_ms) > self.timing.member_ms;
@@ -78,6 +85,13 @@ impl Leader {
         }
     }
 
+    /// An epoch that a member knows and the register does not: an old backup was restored. Who was
+    /// removed since, and misses writes, is not known, so nothing may be served or changed.
+    pub(super) fn later(&self) -> Option<Epoch> {
+        let later = self.newest > self.config.epoch && !broken(Broken::OldRegisterTrusted);
+        later.then_some(self.newest)
+    }
+
     fn seen(&self, member: MemberId) -> Seen {
         let watch = &self.watches[usize::from(member.0)];
         let since = watch.heard_ms.unwrap_or(self.begun_ms);
@@ -98,13 +112,11 @@ impl Leader {
 
     /// The membership that this leader wants next.
     pub(super) fn proposal(&mut self) -> Option<Config> {
-        if self.reading.is_some() {
+        if self.reading.is_some() || self.later().is_some() {
             return None;
         }
         let seen: Vec<Seen> = self.config.members().map(|member| self.seen(member)).collect();
-        // Higher than ours only if the store was restored from a backup.
-        let floor = self.watches.iter().map(|watch| watch.epoch).max().unwrap_or_default();
-        self.proposed = self.config.successor(&seen, floor);
+        self.proposed = self.config.successor(&seen);
         if self.proposed.is_none() && self.unsettled {
             // The same content under a new version: the late replacement cannot succeed any more.
             self.proposed = Some(self.config.clone());

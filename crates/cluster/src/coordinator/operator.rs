@@ -32,6 +32,7 @@ impl Coordinator {
             config: Some(leader.config.clone()),
             clients: clients.collect(),
             undeclared: undeclared.into_iter().collect(),
+            later: leader.later(),
             evicting: leader.evictions.keys().copied().collect(),
             unsync: count(&|mark| matches!(*mark, Mark::Unsync(_))),
             stale: stale.collect(),

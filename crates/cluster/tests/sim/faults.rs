@@ -25,6 +25,10 @@ pub enum Fault {
     Slow(usize, Ms),
     /// Requests to the store have an unknown outcome.
     Store(Ms),
+    /// The store is restored from an old backup.
+    Restore(Ms),
+    /// The store has its latest content again.
+    Repair,
 }
 
 /// Faults end here.
@@ -76,4 +80,10 @@ pub fn schedule(rng: &mut Rng, ground: &Ground) -> Vec<(Ms, Fault)> {
         }
     }
     faults
+}
+
+/// The store of some seeds is restored, too. Drawn apart: the other faults stay the same.
+pub fn restore(rng: &mut Rng) -> Option<(Ms, Fault)> {
+    let (at, time) = (rng.within(1000, CALM_MS - 500), rng.within(50, 2500));
+    rng.percent(15).then_some((at, Fault::Restore(time)))
 }

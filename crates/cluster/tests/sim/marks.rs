@@ -25,6 +25,8 @@ marks! {
     STORE_LOST = "store: unknown outcome, took effect";
     STORE_DROPPED = "store: unknown outcome, no effect";
     STORE_CONFLICT = "store: conflict";
+    RESTORED_TERM = "store: an old backup with the same membership";
+    RESTORED_EPOCH = "store: an old backup with an old membership";
     EVICTED_DEAD = "client: a dead one is evicted";
     EVICTED_ALIVE = "client: a living one is evicted";
     EVICTED_DEGRADED = "client: an eviction while a member is missing";

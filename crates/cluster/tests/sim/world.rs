@@ -2,6 +2,7 @@
 
 mod carry;
 mod happen;
+mod restore;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,7 +14,7 @@ use cluster::ids::{CandidateId, ClientId, Incarnation, MemberId, Ms, RequestId, 
 use cluster::member::{Header, IoId, Member, Peer};
 use cluster::message::{FromClient, FromMember, ToClient, ToMember};
 
-use crate::faults::{CALM_MS, Fault, schedule};
+use crate::faults::{self, CALM_MS, Fault, schedule};
 use crate::ground::{Ground, Node, TIMING};
 use crate::marks;
 use crate::oracle::Oracle;
@@ -66,6 +67,10 @@ pub struct World {
     pub oracle: Oracle,
     pub version: Version,
     pub value: Value,
+    /// An old content, while the store has it.
+    restored: Option<Value>,
+    /// Earlier contents.
+    past: Vec<Value>,
     pub store_bad_until: Ms,
     pub failure: Option<String>,
     history: Option<Vec<String>>,
@@ -93,6 +98,8 @@ impl World {
             version: Version(1),
             value: Value { term: Term(0), leader: CandidateId(u16::MAX), config },
             ground,
+            restored: None,
+            past: Vec::new(),
             store_bad_until: 0,
             failure: None,
             history: history.then(Vec::new),
@@ -101,7 +108,8 @@ impl World {
             next_value: 0,
             holders: BTreeMap::new(),
         };
-        for (at, fault) in faults {
+        let restore = faults::restore(&mut Rng::stream(seed, "restore", 0));
+        for (at, fault) in faults.into_iter().chain(restore) {
             world.at(at, Event::Fault(fault));
         }
         for node in world.ground.nodes() {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use cluster::coordinator::{Action, Coordinator, Event};
 use cluster::decisions::{Outcome, Request};
-use cluster::ids::{ArrayId, CandidateId, ClientId, Incarnation, MemberId, Ms};
+use cluster::ids::{ArrayId, CandidateId, ClientId, Incarnation, MemberId, Ms, Term};
 use cluster::session::{Ask, FromCoordinator, Hello, Report, Speaker, Told, Welcome};
 use cluster::timing::Timing;
 use io::{Clock, Stream};
@@ -92,6 +92,11 @@ impl CoordinatorServer {
             self.0.clock.sleep_until(self.0.clock.now() + tick).await;
             self.step(|machine, now, out| machine.tick(now, out));
         }
+    }
+
+    /// Another candidate says that it leads in this term.
+    pub fn beat(&self, term: Term) {
+        self.handle(Event::Beat(term));
     }
 
     /// The state of the reign.
@@ -194,7 +199,7 @@ impl CoordinatorServer {
                     server.handle(Event::Store(number, outcome));
                 }));
             }
-            // A file store admits one candidate at a time: there is nobody to tell.
+            // The other candidates ask for the report, and `beat` tells their machines.
             Action::Beat(_) => {}
             Action::Evicted(client, upto) => {
                 self.0.waiting.borrow_mut().retain(|waiting| {

@@ -63,7 +63,16 @@ impl MemberServer {
     /// If the disk fails, or its headers are damaged.
     pub async fn start(disk: Rc<dyn Disk>, spawn: Spawn) -> Result<MemberServer> {
         let label = area::label(&*disk).await?;
-        let server = MemberServer(Rc::new(Shared {
+        let server = MemberServer::unformatted(disk, spawn);
+        if let Some(label) = label {
+            server.begin(label).await?;
+        }
+        Ok(server)
+    }
+
+    /// Serves a disk for a format only, whatever it holds: its user has agreed to lose that.
+    pub fn unformatted(disk: Rc<dyn Disk>, spawn: Spawn) -> MemberServer {
+        MemberServer(Rc::new(Shared {
             disk,
             pool: Pool::new(POOL_BYTES),
             spawn,
@@ -72,11 +81,7 @@ impl MemberServer {
             next_line: Cell::new(0),
             fault: RefCell::default(),
             changed: Signal::new(),
-        }));
-        if let Some(label) = label {
-            server.begin(label).await?;
-        }
-        Ok(server)
+        }))
     }
 
     /// The label, once there is one.

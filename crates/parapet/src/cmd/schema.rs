@@ -4,10 +4,11 @@ use schemars::schema_for;
 use serde_json::{Value, json};
 
 use crate::api::{
-    Array, Assembled, Calibrated, Changed, Comparison, Configuration, Demonstration, Discovery,
-    DiskList, Disks, ErrorView, Examined, Experimented, Health, History, Iostat, Jobs, KeptList,
-    List, MemberDisks, Notified, NotifyTest, Order, PageView, Plan, Recovered, Report, Seeds,
-    Serving, SmartView, Text, Waited, When,
+    Array, Assembled, Calibrated, Changed, ClusterDemonstration, ClusterExplained, ClusterServing,
+    ClusterStatus, Comparison, Configuration, Demonstration, Discovery, DiskList, Disks, ErrorView,
+    Examined, Experimented, Health, History, Iostat, Jobs, KeptList, List, MemberDisks, Notified,
+    NotifyTest, Order, PageView, Plan, Recovered, Report, Seeds, Serving, SmartView, Text, Waited,
+    When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -46,6 +47,10 @@ fn all() -> serde_json::Map<String, Value> {
     put(Array::SCHEMA, schema_for!(Array));
     put(Assembled::SCHEMA, schema_for!(Assembled));
     put(Changed::SCHEMA, schema_for!(Changed));
+    put(ClusterDemonstration::SCHEMA, schema_for!(ClusterDemonstration));
+    put(ClusterExplained::SCHEMA, schema_for!(ClusterExplained));
+    put(ClusterServing::SCHEMA, schema_for!(ClusterServing));
+    put(ClusterStatus::SCHEMA, schema_for!(ClusterStatus));
     put(Comparison::SCHEMA, schema_for!(Comparison));
     put(Configuration::SCHEMA, schema_for!(Configuration));
     put(Demonstration::SCHEMA, schema_for!(Demonstration));

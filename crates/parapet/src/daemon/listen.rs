@@ -191,7 +191,7 @@ impl Daemon {
 
 /// Binds the address, with retries: the kernel takes a moment to release the socket of a killed
 /// server.
-pub(super) async fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
+pub(crate) async fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
     if let Address::Unix(path) = address {
         places::check_socket(path)?;
     }
@@ -238,7 +238,7 @@ fn of_bind(address: &Address, error: &Error, owner: Option<u32>) -> Failure {
 }
 
 /// Returns where a connection comes from, for the log.
-pub(super) fn origin(peer: Peer) -> String {
+pub(crate) fn origin(peer: Peer) -> String {
     match peer {
         Peer::Local { pid, uid, .. } => format!("process {pid} of user {uid}"),
         Peer::Remote(address) => address.to_string(),

@@ -1,17 +1,17 @@
 //! Web servers: webhooks, ntfy, and the heartbeat's.
 //!
-//! Follows no redirect, and never logs a URL: its path may be a secret.
+//! Never logs a URL: its path may be a secret.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use policy::alerts::{Heartbeat, Notice, Severity, Web};
 use serde_json::{Value, json};
 use ureq::Agent;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::tls::Certificate;
 
 use super::{Undelivered, secret, text};
 use crate::api::{Notified, Report};
+use crate::https;
 
 /// How long a request may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -96,21 +96,9 @@ fn outcome(answer: Result<u16, ureq::Error>) -> Result<(), Undelivered> {
 
 /// A client that trusts the system's authorities, and this one.
 fn agent(ca: Option<&str>) -> Result<Agent, Undelivered> {
-    let system = rustls_native_certs::load_native_certs().certs;
-    let system = system.iter().map(|der| Certificate::from_der(der).to_owned());
-    let roots: Vec<_> = system.chain(authority(ca)?).collect();
-    let tls = TlsConfig::builder()
-        .root_certs(RootCerts::Specific(Arc::new(roots)))
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .build();
-    let settings = Agent::config_builder()
-        .tls_config(tls)
-        .timeout_global(Some(PATIENCE))
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_redirects_will_error(false)
-        .user_agent(concat!("parapet/", env!("CARGO_PKG_VERSION")));
-    Ok(settings.build().new_agent())
+    let mut roots = https::system_roots();
+    roots.extend(authority(ca)?);
+    Ok(https::agent(roots, None, PATIENCE))
 }
 
 /// Reads a CA certificate.

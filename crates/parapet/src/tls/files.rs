@@ -100,7 +100,7 @@ fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
 }
 
 /// Reads the certificates of a PEM file.
-pub(super) fn certificates(
+pub(crate) fn certificates(
     path: &Path,
 ) -> std::result::Result<Vec<CertificateDer<'static>>, String> {
     let parsed = CertificateDer::pem_file_iter(path).map_err(|error| error.to_string())?;

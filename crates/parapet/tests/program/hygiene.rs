@@ -11,6 +11,8 @@ const VERBS: &[(&str, &[&str])] = &[
     ("examine", &["DISK"]),
     ("assemble", &["tank", "DISK"]),
     ("serve", &["tank", "DISK"]),
+    ("serve-disk", &["DISK", "--listen", "unix:x.sock"]),
+    ("cluster", &["status", "DISK"]),
     ("list", &[]),
     ("status", &["tank"]),
     ("when", &["tank"]),
@@ -35,7 +37,7 @@ const VERBS: &[(&str, &[&str])] = &[
 ];
 
 /// Verbs that open the named disks.
-const OPENING: &[&str] = &["create", "examine", "assemble", "serve", "destroy"];
+const OPENING: &[&str] = &["create", "examine", "assemble", "serve", "serve-disk", "destroy"];
 
 fn line<'a>(verb: &'a str, rest: &[&'a str], disk: &'a str) -> Vec<&'a str> {
     let words = rest.iter().map(|word| if *word == "DISK" { disk } else { word });

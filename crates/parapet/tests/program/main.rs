@@ -13,6 +13,7 @@ mod attach;
 mod browser;
 mod checksums;
 mod clients;
+mod cluster;
 mod completions;
 mod control;
 mod crash;

@@ -126,7 +126,7 @@ impl World {
                 self.candidate(index, coordinator::Event::Client(client, incarnation, message));
             }
             (Node::Candidate(index), Packet::FromMember(member, message)) => {
-                if let FromMember::Control(_, _, Answer::LogIs(log)) = &message {
+                if let FromMember::Control(_, _, Answer::LogIs(_, log)) = &message {
                     self.note_logs(log);
                 }
                 self.candidate(index, coordinator::Event::Member(member, message));
@@ -257,17 +257,17 @@ impl World {
 
     fn ask(&mut self, (index, life, number): (usize, u64, u64), request: Request, lost: bool) {
         let outcome = match request {
-            Request::Read => Outcome::Done(self.version, self.value.clone()),
+            Request::Read => Outcome::Done(self.version, self.stored_value().clone()),
             Request::Cas(version, value) if version == self.version => {
                 self.decide(value);
                 if lost {
                     self.mark(marks::STORE_LOST);
                 }
-                Outcome::Done(self.version, self.value.clone())
+                Outcome::Done(self.version, self.stored_value().clone())
             }
             Request::Cas(..) => {
                 self.mark(marks::STORE_CONFLICT);
-                Outcome::Conflict(self.version, self.value.clone())
+                Outcome::Conflict(self.version, self.stored_value().clone())
             }
         };
         if !lost {
@@ -277,8 +277,16 @@ impl World {
     }
 
     fn decide(&mut self, value: cluster::decisions::Value) {
-        let old = std::mem::replace(&mut self.value, value).config;
         self.version = Version(self.version.0 + 1);
+        if let Some(restored) = &mut self.restored {
+            let same = restored.config == value.config;
+            *restored = value;
+            let story = || String::from("I18: a decision about a membership of the past");
+            return self.require(if same { Ok(()) } else { Err(story()) });
+        }
+        let old = std::mem::replace(&mut self.value, value);
+        self.past.push(old.clone());
+        let old = old.config;
         let new = self.value.config.clone();
         let term = self.value.term;
         self.tell(|| format!("decided: {term:?} {new:?}"));
@@ -361,6 +369,8 @@ impl World {
             Fault::Bad(time) => self.ground.links.bad = ([20, 15, 25], now + time),
             Fault::Slow(index, time) => self.ground.members[index].slow = (300, now + time),
             Fault::Store(time) => self.store_bad_until = now + time,
+            Fault::Restore(time) => self.restore(time),
+            Fault::Repair => self.repair(),
         }
     }
 }

@@ -27,6 +27,8 @@ const PARAPET: &str = "parapet_member";
 const PARAPET_MAGIC: &[u8] = b"Pp35";
 const JOURNAL: &str = "parapet_journal";
 const JOURNAL_MAGIC: &[u8] = crate::private::journal::MAGIC_BYTES;
+/// The head of a label frame: magic, version, kind (`cluster::session::Label`).
+const CLUSTER_LABEL: &[u8] = b"PpCl\x01\0\x08\0";
 const LVM: &[u8] = b"LABELONE";
 const LUKS: &str = "crypto_LUKS";
 const LUKS_BACKUP: &[u8] = b"SKUL\xba\xbe";
@@ -59,6 +61,7 @@ pub const PROBES: &[Probe] = &[
     start(PARAPET, 4096, PARAPET_MAGIC),
     start(PARAPET, 0, PARAPET_MAGIC),
     end(PARAPET, 8192, 4096, PARAPET_MAGIC),
+    start("parapet_cluster_member", 0, CLUSTER_LABEL),
     start(JOURNAL, 4096, JOURNAL_MAGIC),
     start(JOURNAL, 8192, JOURNAL_MAGIC),
     end("ddf_raid_member", 512, 512, &[0xde, 0x11, 0xde, 0x11]),

@@ -1,0 +1,229 @@
+//! `parapet cluster client`: the array of a cluster as an NBD export of this host.
+//!
+//! ```text
+//!   NBD clients ──▶ nbd::Server ──▶ ClientDisk ──▶ members
+//!                                       ╰────────▶ coordinators
+//! ```
+//!
+//! Each start is a new *incarnation*, durable before it joins: a number that was used once must not
+//! come back after an eviction. The clock keeps it rising when the state folder is lost.
+//!
+//! After an eviction the process stays and fails every request. If it ended, a service manager
+//! would start it again under the file system whose caches are stale.
+
+use std::cell::Cell;
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use ::cluster::config::Config;
+use ::cluster::ids::{ClientId, Incarnation, MemberId};
+use ::cluster::session::{Ask, Told};
+use ::io::{Clock, Disk, Op, Pool};
+use net::cluster::client::ClientDisk;
+use net::nbd::{Catalogue, Export, Server};
+use os::{Signals, Spawner};
+
+use super::status::{PATIENCE, level_word};
+use crate::api::ClusterServing;
+use crate::atomic_file;
+use crate::cluster::file::{Cluster, ClusterArg, Endpoint, address};
+use crate::cluster::host::{self, until_stopped};
+use crate::cluster::links::{self, ask, spawn};
+use crate::cmd::serve::catch;
+use crate::daemon::first;
+use crate::engine;
+use crate::failure::{Exit, Failure, Id, Result, of_path};
+use crate::places;
+use crate::size::Size;
+use crate::systemd;
+use crate::terminal::Terminal;
+
+/// Use a cluster's array on this host: serve it over NBD
+///
+/// Each host has an id of its own. Once the cluster has evicted it, all requests fail until its
+/// disk is unmounted and this process is started again.
+///
+/// For example: parapet cluster client pool.toml --id 1 --nbd unix:/run/parapet/pool.nbd
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    cluster: ClusterArg,
+    /// Id of this host in the cluster
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    id: u32,
+    /// NBD address: unix:PATH (mode 0600) or ADDRESS:PORT
+    #[arg(long, value_name = "ADDRESS", value_parser = address)]
+    nbd: Endpoint,
+}
+
+/// Memory for payloads and for client requests that are not whole blocks.
+const POOL_BYTES: usize = 32 << 20;
+/// Between two rounds of questions to the coordinators.
+const PAUSE: Duration = Duration::from_millis(200);
+/// How long clients may take at the end to receive their answers.
+const CLIENTS: Duration = Duration::from_secs(10);
+
+pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    let cluster = args.cluster.read()?;
+    let executor = engine::executor()?;
+    let on = executor.spawner();
+    let signals = catch(&on)?;
+    executor.block_on(async {
+        let welcomed = until_stopped(&signals, welcome(&cluster, &on)).await;
+        let Some(config) = welcomed.transpose()? else { return Ok(Exit::Done) };
+        let incarnation = next_incarnation(&cluster, args.id)?;
+        let disk = join(args.id, incarnation, &config, &cluster, &on);
+        let pool = Pool::new(POOL_BYTES);
+        let described = format!("{}, {}", cluster.name, level_word(config.shape.level));
+        let export = Export::new(&cluster.name, Rc::new(disk.clone()), pool.clone());
+        let catalogue = Catalogue::new([Rc::new(export.described(described))]);
+        let server = Server::new(Rc::new(catalogue), on.clock(), pool);
+        let address = serve(&server, &args.nbd, &on).await?;
+        let size = Size(disk.limits().bytes);
+        let what = format!("client {} of {}, {size}", args.id, cluster.name);
+        systemd::ready(&what);
+        let (pid, role) = (std::process::id(), "client".into());
+        let array = Some(cluster.name.clone());
+        terminal.report(&ClusterServing { pid, role, array, what, address });
+        let evicted = run_on(&disk, &on);
+        // Evicted or not: only a signal ends it.
+        until_stopped(&signals, std::future::pending::<()>()).await;
+        let clock = on.clock();
+        first(server.shutdown(), clock.sleep_until(clock.now() + CLIENTS)).await;
+        if evicted.get() {
+            return Err(excluded(args.id));
+        }
+        leave(&disk, &cluster, &signals, &on).await
+    })
+}
+
+/// The configuration, from the coordinator that leads; waits for one.
+async fn welcome(cluster: &Cluster, on: &Spawner) -> Result<Config> {
+    let (hello, clock) = (cluster.operator(MemberId(0)), on.clock());
+    let mut said = false;
+    loop {
+        for address in &cluster.coordinators {
+            let told = ask(address, &hello, &Ask::Welcome, Some(PATIENCE), on).await;
+            if let Ok(Told::Welcome(welcome)) = told {
+                let config = welcome.config;
+                if config.array == cluster.array && config.slots.len() == cluster.members.len() {
+                    return Ok(config);
+                }
+                let message = format!("{address}: it coordinates another array, {}", welcome.name);
+                return Err(Failure::new(Id::Foreign, message, "check the cluster file"));
+            }
+        }
+        if !said {
+            tracing::warn!("{}: no coordinator leads yet: waiting", cluster.name);
+            said = true;
+        }
+        clock.sleep_until(clock.now() + PAUSE).await;
+    }
+}
+
+/// The number of this start: above all earlier ones, durably.
+fn next_incarnation(cluster: &Cluster, id: u32) -> Result<Incarnation> {
+    let path = state_file(cluster, id);
+    let before = match std::fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse::<u32>().map_err(|_| {
+            let message = format!("{}: it does not hold a number", path.display());
+            Failure::new(Id::Input, message, "remove the file: the clock gives a higher one")
+        })?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+        Err(error) => return Err(of_path(&path, &error)),
+    };
+    let now = jiff::Timestamp::now().as_second();
+    let next = u32::try_from(now).unwrap_or(0).max(before.saturating_add(1));
+    let stored = atomic_file::replace(&path, format!("{next}\n").as_bytes());
+    stored.map_err(|error| of_path(&path, &error))?;
+    Ok(Incarnation(next))
+}
+
+fn state_file(cluster: &Cluster, id: u32) -> PathBuf {
+    places::state().join(format!("cluster/{:032x}-client-{id}", cluster.array.0))
+}
+
+/// Starts the client, with its connections.
+fn join(
+    id: u32,
+    incarnation: Incarnation,
+    config: &Config,
+    cluster: &Cluster,
+    on: &Spawner,
+) -> ClientDisk {
+    let who = (ClientId(id), incarnation);
+    let disk = ClientDisk::start(who, config, cluster.timing, on.clock(), spawn(on));
+    for (member, to) in cluster.slots() {
+        let disk = disk.clone();
+        let connected = async move |stream| disk.connect_member(member, stream).await;
+        links::keep(format!("member {}", member.0), to.clone(), on, connected);
+    }
+    for to in &cluster.coordinators {
+        let disk = disk.clone();
+        let connected = async move |stream| disk.connect_coordinator(stream).await;
+        links::keep("coordinator".into(), to.clone(), on, connected);
+    }
+    disk
+}
+
+async fn serve(server: &Server, at: &Endpoint, on: &Spawner) -> Result<String> {
+    if at.is_open() {
+        tracing::warn!("{at}: NBD without TLS: anyone who reaches this address can read and write");
+    }
+    let server = server.clone();
+    let address = host::listen(&at.0, on, async move |socket, origin| {
+        let Some(serving) = server.admit(Box::new(socket), 0, origin.as_str()) else { return };
+        let ending = serving.await;
+        tracing::debug!(origin, ?ending, "an NBD client has gone");
+    });
+    Ok(address.await?.to_string())
+}
+
+/// Lets the client tick. The cell tells whether the cluster has evicted it.
+fn run_on(disk: &ClientDisk, on: &Spawner) -> Rc<Cell<bool>> {
+    let (disk, evicted) = (disk.clone(), Rc::new(Cell::new(false)));
+    let told = Rc::clone(&evicted);
+    on.spawn_local(async move {
+        disk.run().await;
+        told.set(true);
+        let what = "the cluster has evicted this client: all requests fail now";
+        tracing::error!("{what}; unmount the disk, then start this process again");
+        systemd::status(what);
+    });
+    evicted
+}
+
+fn excluded(id: u32) -> Failure {
+    let message = format!("client {id}: the cluster evicted it");
+    Failure::new(Id::Failed, message, "the next start is a new incarnation")
+}
+
+/// Makes all writes durable and gives the regions back, so that nothing has to be resynced.
+async fn leave(
+    disk: &ClientDisk,
+    cluster: &Cluster,
+    signals: &Signals,
+    on: &Spawner,
+) -> Result<Exit> {
+    let clock = on.clock();
+    let timing = &cluster.timing;
+    let idle = Duration::from_millis(timing.idle_ms + 5 * timing.tick_ms);
+    let parting = async {
+        let flushed = disk.submit(Op::flush()).await.result;
+        clock.sleep_until(clock.now() + idle).await;
+        flushed
+    };
+    let limit = clock.sleep_until(clock.now() + CLIENTS + idle);
+    match until_stopped(signals, first(parting, limit)).await.flatten() {
+        Some(Ok(())) => Ok(Exit::Done),
+        Some(Err(error)) => {
+            let message = format!("{}: the last flush failed: {error}", cluster.name);
+            Err(Failure::new(Id::Failed, message, "check the data of this host's users"))
+        }
+        None => {
+            let message = "the last flush has no answer: unflushed writes may be lost";
+            Err(Failure::new(Id::Failed, message, "the cluster resyncs the regions of this client"))
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! `parapet cluster status`: what the coordinators and the members say.
+
+use std::time::Duration;
+
+use ::cluster::code;
+use ::cluster::config::{Config, Level, Mode, State};
+use ::cluster::ids::MemberId;
+use ::cluster::session::{Ask, Report, Told};
+use os::Spawner;
+
+use crate::api::{CandidateView, ClusterClient, ClusterMember, ClusterState, ClusterStatus};
+use crate::cluster::file::{Cluster, ClusterArg, Endpoint};
+use crate::cluster::links::ask;
+use crate::engine;
+use crate::failure::{Exit, Failure, Id, Result};
+use crate::terminal::Terminal;
+
+/// How long a process may take to answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Show the state of a cluster
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    cluster: ClusterArg,
+}
+
+pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
+    let cluster = args.cluster.read()?;
+    let executor = engine::executor()?;
+    let on = executor.spawner();
+    let status = executor.block_on(status(&cluster, &on))?;
+    terminal.report(&status);
+    Ok(Exit::Done)
+}
+
+/// Asks all processes.
+///
+/// # Errors
+/// If no coordinator answers.
+pub(super) async fn status(cluster: &Cluster, on: &Spawner) -> Result<ClusterStatus> {
+    let (candidates, report) = candidates(cluster, on).await;
+    if candidates.iter().all(|candidate| candidate.state == "unreachable") {
+        return Err(silent(cluster));
+    }
+    let mut members = Vec::new();
+    for (member, address) in cluster.slots() {
+        members.push(member_of(cluster, &report, (member, address), on).await);
+    }
+    let config = report.config.as_ref();
+    let region_bytes = config.map_or(0, region_bytes);
+    Ok(ClusterStatus {
+        name: cluster.name.clone(),
+        uuid: format!("{:032x}", cluster.array.0),
+        state: state_of(&report),
+        level: config.map_or(String::new(), |config| level_word(config.shape.level).into()),
+        mode: config.map_or(String::new(), |config| mode_word(config.shape.mode).into()),
+        capacity_bytes: config.map_or(0, |it| u64::from(it.shape.regions) * region_bytes),
+        epoch: config.map_or(0, |config| config.epoch.0),
+        later_epoch: report.later.map(|epoch| epoch.0),
+        coordinators: candidates,
+        members,
+        members_needed: config.map_or(0, Config::needed),
+        clients: clients_of(&report),
+        unsynced_regions: report.unsync,
+        resyncing: report.resyncing.map(|region| region.0),
+        region_bytes,
+    })
+}
+
+/// The state of each candidate, and the report of the one that leads.
+async fn candidates(cluster: &Cluster, on: &Spawner) -> (Vec<CandidateView>, Report) {
+    let (mut all, mut newest) = (Vec::new(), Report::default());
+    for address in &cluster.coordinators {
+        let hello = cluster.operator(MemberId(0));
+        let told = ask(address, &hello, &Ask::Report, Some(PATIENCE), on).await;
+        let (state, term) = match told {
+            Ok(Told::Report(report)) => {
+                let term = report.term;
+                if term > newest.term {
+                    newest = report;
+                }
+                (if term.is_some() { "leads" } else { "stands_by" }, term)
+            }
+            _ => ("unreachable", None),
+        };
+        let (address, state) = (address.to_string(), state.into());
+        all.push(CandidateView { address, state, term: term.map(|term| term.0) });
+    }
+    (all, newest)
+}
+
+/// The address of the coordinator that leads.
+///
+/// # Errors
+/// If none answers, or none leads.
+pub(super) async fn leader(cluster: &Cluster, on: &Spawner) -> Result<Endpoint> {
+    let (candidates, newest) = candidates(cluster, on).await;
+    let term = newest.term.map(|term| term.0);
+    let places = candidates.iter().zip(&cluster.coordinators);
+    let found = places.filter(|(view, _)| term.is_some() && view.term == term);
+    match found.map(|(_, address)| address.clone()).next() {
+        Some(address) => Ok(address),
+        None if candidates.iter().any(|candidate| candidate.state == "stands_by") => {
+            let message = format!("{}: no coordinator leads", cluster.name);
+            let action = "wait some seconds; if it stays so, see the logs of the coordinators";
+            Err(Failure::new(Id::WrongState, message, action))
+        }
+        None => Err(silent(cluster)),
+    }
+}
+
+fn silent(cluster: &Cluster) -> Failure {
+    let message = format!("{}: no coordinator answers", cluster.name);
+    Failure::new(Id::Unreachable, message, "start one: parapet cluster coordinator FILE")
+}
+
+async fn member_of(
+    cluster: &Cluster,
+    report: &Report,
+    (member, address): (MemberId, &Endpoint),
+    on: &Spawner,
+) -> ClusterMember {
+    let hello = cluster.operator(member);
+    let problem = match ask(address, &hello, &Ask::Describe, Some(PATIENCE), on).await {
+        Ok(Told::Described(_, _, Some(label))) => {
+            let right = (label.array, label.member) == (cluster.array, member);
+            (!right).then(|| format!("this is member {} of {}", label.member.0, label.name))
+        }
+        Ok(Told::Described(..)) => Some("the disk is not formatted".into()),
+        Ok(_) => Some("another kind of process answers".into()),
+        Err(failure) => Some(failure.message),
+    };
+    let place = usize::from(member.0);
+    let config = report.config.as_ref();
+    let state = match config.and_then(|config| config.slots.get(place)).map(|slot| slot.state) {
+        Some(State::InSync) => "in_sync",
+        Some(State::Rebuilding) => "rebuilding",
+        Some(State::Missing) => "missing",
+        None => "unknown",
+    };
+    let stale_regions = report.stale.get(place).copied().unwrap_or(0);
+    let (slot, address, state) = (member.0, address.to_string(), state.into());
+    ClusterMember { slot, address, state, stale_regions, problem }
+}
+
+fn clients_of(report: &Report) -> Vec<ClusterClient> {
+    let mut clients: Vec<ClusterClient> = Vec::new();
+    for joined in &report.clients {
+        let evicting = report.evicting.contains(&joined.client);
+        clients.push(ClusterClient {
+            id: joined.client.0,
+            state: if evicting { "evicting" } else { "joined" }.into(),
+            incarnation: joined.incarnation.0,
+            regions: joined.regions,
+            silent_ms: joined.silent_ms,
+        });
+    }
+    let others = report.evicting.iter().map(|id| (id, "evicting"));
+    for (id, state) in others.chain(report.undeclared.iter().map(|id| (id, "undeclared"))) {
+        if clients.iter().all(|known| known.id != id.0) {
+            let (id, state) = (id.0, state.into());
+            clients.push(ClusterClient { id, state, incarnation: 0, regions: 0, silent_ms: 0 });
+        }
+    }
+    clients.sort_by_key(|client| client.id);
+    clients
+}
+
+fn state_of(report: &Report) -> ClusterState {
+    let Some(config) = &report.config else { return ClusterState::NoCoordinator };
+    match report.active && config.serves() {
+        false => ClusterState::Waiting,
+        true if config.in_sync().count() == config.slots.len() => ClusterState::Optimal,
+        true => ClusterState::Degraded,
+    }
+}
+
+pub(super) fn region_bytes(config: &Config) -> u64 {
+    let block = code::block_bytes(&config.shape, config.slots.len()) as u64;
+    u64::from(config.shape.region_blocks) * block
+}
+
+pub(super) fn level_word(level: Level) -> &'static str {
+    match level {
+        Level::Mirror => "raid1",
+        Level::Fragments => "raid3.5",
+    }
+}
+
+pub(super) fn mode_word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Shared => "shared",
+        Mode::Exclusive => "exclusive",
+    }
+}
