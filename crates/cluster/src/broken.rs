@@ -110,6 +110,8 @@ ways! {
     UnknownIsDone: "I18",
     /// A mirror is read without asking the others for the epoch.
     ReadsUnchecked: "§3.5, I3",
+    /// A reader of a mirror does not ask members that are being rebuilt.
+    RebuildingUnchecked: "§3.5, I3",
 
     // ---- takeover
     /// The grant log is the intersection of what members have.

@@ -443,12 +443,45 @@ fn targets(config: &Config, work: &Work) -> Vec<(MemberId, Io)> {
             let sources = code::sources(config, region).expect("the array serves");
             let mut all: Vec<_> =
                 sources.iter().map(|&member| (member, Io::Read(*block))).collect();
-            // A mirror that was removed would still answer an old epoch; the others would not.
-            if config.shape.level == Level::Mirror && !broken(Broken::ReadsUnchecked) {
-                let others = config.in_sync().filter(|member| !sources.contains(member));
+            // A member that was removed would still answer an old epoch. Until a later one opens,
+            // only live members of this one can be in sync, so one of them refuses it then.
+            let meets = sources.len() + config.needed() > config.slots.len();
+            if !meets && !broken(Broken::ReadsUnchecked) {
+                let asked = |member: &MemberId| {
+                    config.is_in_sync(*member) || !broken(Broken::RebuildingUnchecked)
+                };
+                let others = config.live().filter(asked).filter(|it| !sources.contains(it));
                 all.extend(others.map(|member| (member, Io::Check)));
             }
             all
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Mode, Shape, Slot};
+    use crate::ids::{ArrayId, BootId};
+
+    fn asked(level: Level, states: &[State]) -> Vec<(u16, Io)> {
+        let mode = Mode::Shared;
+        let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 8, mode };
+        let slots = states.iter().map(|&state| Slot { state, boot: BootId(1) }).collect();
+        let config = Config { array: ArrayId(1), epoch: Epoch(5), shape, slots };
+        let targets = targets(&config, &Work::Read(0));
+        targets.into_iter().map(|(member, io)| (member.0, io)).collect()
+    }
+
+    /// Member 1 is rebuilt in epoch 5, enters in 6, which never opens, and is alone in 7: member 0
+    /// knows nothing of this.
+    #[test]
+    fn a_read_meets_every_member_that_can_be_alone_in_a_later_epoch() {
+        use State::{InSync, Missing, Rebuilding};
+        let (read, check) = (|member| (member, Io::Read(0)), |member| (member, Io::Check));
+        assert_eq!(asked(Level::Mirror, &[InSync, Rebuilding]), [read(0), check(1)]);
+        assert_eq!(asked(Level::Mirror, &[InSync, InSync, Missing]), [read(0), check(1)]);
+        assert_eq!(asked(Level::Fragments, &[InSync, Rebuilding]), [read(0), check(1)]);
+        assert_eq!(asked(Level::Fragments, &[InSync, Rebuilding, InSync]), [read(0), read(2)]);
     }
 }

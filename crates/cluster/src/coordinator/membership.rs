@@ -13,8 +13,10 @@
 //! sync in e+1, because those were live in e. A member that enters has every region in its stale
 //! set that is held between the decision and *activate*.
 //!
-//! **Reads.** A reader of a code touches all members in sync but one, so it meets a raised one. A
-//! reader of a mirror asks the others to check its epoch.
+//! **Reads.** Members that are in sync when the first epoch after e opens were live in e: a member
+//! is rebuilt only while an epoch is open. A reader must meet one of them. A reader of a code of
+//! three or more members does: it touches all but one. Any other asks all other live members of e,
+//! also those that are being rebuilt, to check its epoch.
 //!
 //! **Restored backups.** Each epoch that was active is durable on all its live members. A takeover
 //! of a code reads all members in sync but one, so it meets one of them and learns that the

@@ -40,7 +40,7 @@ fn any(rng: &mut Rng, ground: &Ground) -> Fault {
     let candidate = Node::Candidate(rng.below(ground.candidates.len() as u64) as usize);
     let client = Node::Client(rng.below(ground.clients.len() as u64) as usize);
     let time = rng.within(50, 2500);
-    match rng.below(18) {
+    match rng.below(19) {
         0 | 1 => Fault::Crash(member, time),
         2 | 3 => Fault::Crash(client, time),
         4 | 5 => Fault::Crash(candidate, time),
@@ -51,15 +51,18 @@ fn any(rng: &mut Rng, ground: &Ground) -> Fault {
         10 => Fault::Cut(rng.pick(&nodes), rng.pick(&nodes), time),
         11 => Fault::Isolate(rng.pick(&nodes), time),
         12 => Fault::Bad(time),
-        13 => Fault::Slow(rng.below(ground.members.len() as u64) as usize, time),
-        14 => Fault::Store(time),
-        15 | 16 => {
-            let some = nodes.iter().copied().filter(|_| rng.percent(40));
-            Fault::Split(some.collect(), time)
-        }
+        13 | 14 => Fault::Slow(rng.below(ground.members.len() as u64) as usize, time),
+        15 => Fault::Store(time),
+        16 | 17 => split(rng, &nodes),
         // A quick restart, which a timeout does not see.
         _ => Fault::Crash(member, 5),
     }
+}
+
+/// Two groups of nodes.
+pub fn split(rng: &mut Rng, nodes: &[Node]) -> Fault {
+    let some = nodes.iter().copied().filter(|_| rng.percent(40)).collect();
+    Fault::Split(some, rng.within(50, 2500))
 }
 
 /// The faults of a seed, with their times. Some come at once: two failures are the hard case.
@@ -70,7 +73,7 @@ pub fn schedule(rng: &mut Rng, ground: &Ground) -> Vec<(Ms, Fault)> {
         let fault = any(rng, ground);
         // Orders gather while a slow medium writes: the headers after that are the hard case.
         if let Fault::Slow(index, time) = fault
-            && rng.percent(50)
+            && rng.percent(80)
         {
             faults.push((at + rng.below(time), Fault::Crash(Node::Member(index), 5)));
         }

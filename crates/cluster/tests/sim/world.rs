@@ -281,9 +281,9 @@ impl World {
         let node = &mut self.ground.members[index];
         let Some((slot, bytes)) = node.storing.take() else { return };
         let (_, new) = Header::newest([&bytes, &[]]);
-        match self.rng.below(3) {
+        match self.rng.below(4) {
             0 => {}
-            1 => {
+            1 | 2 => {
                 let whole = bytes.len();
                 let old = std::mem::replace(&mut node.slots[slot], bytes);
                 let keep = self.rng.within(1, whole as u64 - 1) as usize;

@@ -9,7 +9,7 @@ use cluster::message::{Answer, FromMember, Io, ToClient, Who};
 use cluster::record::Mark;
 
 use super::{Event, Packet, World};
-use crate::faults::Fault;
+use crate::faults::{CALM_MS, Fault};
 use crate::ground::Node;
 use crate::marks;
 use crate::verify;
@@ -293,6 +293,11 @@ impl World {
         self.require(verify::decided(&old, &new));
         if old == new {
             return;
+        }
+        // Not every node gets to hear of the change.
+        if self.now < CALM_MS - 500 && self.rng.percent(15) {
+            let split = crate::faults::split(&mut self.rng, &self.ground.nodes());
+            self.fault(split);
         }
         let raised = |member: cluster::ids::MemberId| {
             self.ground.members[usize::from(member.0)].header.epoch >= old.epoch
