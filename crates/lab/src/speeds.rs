@@ -37,6 +37,9 @@ const LARGE: u64 = 256 << 10;
 /// Time for caches to fill and regions to be written first, and the window after it.
 const LARGE_TIMES: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(700)];
 const SMALL_TIMES: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(6)];
+/// A rebuild beside large requests goes on in few steps of several stripes: its window is this much
+/// longer.
+const REBUILDING: u32 = 4;
 /// Flash answers far more requests: its times are this much shorter.
 const FLASH: u32 = 80;
 /// The seed of addresses: one decides.
@@ -187,8 +190,12 @@ impl Stand<'_> {
     fn run(&self, load: &PlannedLoad) -> Measured {
         let world = World::new();
         let scale = if self.disk.is_rotational() { 1 } else { FLASH };
-        let times = if load.largest() >= LARGE { LARGE_TIMES } else { SMALL_TIMES };
-        let [warm_up, window] = times.map(|time| time / scale);
+        let is_large = load.largest() >= LARGE;
+        let times = if is_large { LARGE_TIMES } else { SMALL_TIMES };
+        let [warm_up, mut window] = times.map(|time| time / scale);
+        if is_large && self.state == State::Rebuilding {
+            window *= REBUILDING;
+        }
         let member = || Member::built(&world, self.disk.build()) as Rc<dyn Disk>;
         let members: Vec<_> = (0..self.members).map(|_| member()).collect();
         let (spare, workers) = (member(), load.on(self.bytes));

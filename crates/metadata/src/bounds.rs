@@ -27,6 +27,12 @@ pub struct Bounds {
     /// The same where members rotate: half of it while there is one reader, all of it while several
     /// share the members, because what a disk reads between two seeks must take longer than a seek.
     pub ahead_rotating_bytes: u64,
+    /// For each member that rotates, the most that is read ahead of each of several readers: an
+    /// array of few members needs less for their full rate.
+    pub ahead_member_bytes: u64,
+    /// Members that rotate stay with a reader that has more for them, until another one's read has
+    /// waited for this long.
+    pub ahead_turn: Duration,
     /// Sequential readers that one shard tracks at once. Together they have `ahead_bytes` of memory
     /// each, or what one of them may read ahead, if that is more.
     pub ahead_streams: usize,
@@ -70,6 +76,8 @@ impl Default for Bounds {
             checksums_bytes: 64 << 20,
             ahead_bytes: 4 << 20,
             ahead_rotating_bytes: 16 << 20,
+            ahead_member_bytes: 3 << 20,
+            ahead_turn: Duration::from_millis(250),
             ahead_streams: 8,
             stream_patience: Duration::from_micros(20),
             keep_bytes: 16 << 20,

@@ -14,6 +14,8 @@ const MOST_PERCENT: f64 = 5.0;
 const WARM_UP_S: u32 = 3;
 const WINDOW_S: u32 = 20;
 const SEEDS: u32 = 9;
+/// A stream starts again after this many bytes: what it writes stays in memory.
+const STREAM_GIB: u32 = 1;
 
 /// An array and its loads.
 struct Case {
@@ -52,6 +54,12 @@ const LOADS: [Load; 4] = [
     load("stream read 1 MiB, depth 8", ("read", "sequential", 0), (1024, 8)),
     load("stream written 1 MiB, depth 8", ("write", "sequential", 100), (1024, 8)),
 ];
+
+impl Load {
+    fn is_stream(&self) -> bool {
+        self.pattern == "sequential"
+    }
+}
 
 /// Compares; fails if a figure differs by more than the bar.
 pub(super) fn run(stand: &Stand) -> Result<(), Failure> {
@@ -95,10 +103,11 @@ fn really(uri: &str, load: &Load) -> Result<f64, Failure> {
         format!("--ramp_time={WARM_UP_S}"),
         format!("--runtime={WINDOW_S}"),
     ];
+    let zone = load.is_stream().then(|| format!("--size={STREAM_GIB}g"));
     let fixed = "fio --name=agree --ioengine=nbd --time_based --norandommap --randrepeat=0 \
                  --zero_buffers --output-format=json";
     let all = FIRST.into_iter().chain(fixed.split_whitespace());
-    let all = all.chain(words.iter().map(String::as_str));
+    let all = all.chain(words.iter().chain(&zone).map(String::as_str));
     let text = shell::output(std::path::Path::new("/"), &all.collect::<Vec<_>>())?;
     let report = json_of(&text)?;
     let side = if load.write_percent > 0 { "write" } else { "read" };
@@ -116,6 +125,8 @@ fn virtually(stand: &Stand, case: &Case, load: &Load) -> Result<f64, Failure> {
          [[load.worker]]\npattern = \"{pattern}\"\nwrite_percent = {write_percent}\n\
          size = \"{kibibytes}KiB\"\ndepth = {depth}\n"
     );
+    let zone = load.is_stream().then(|| format!("zone = \"{STREAM_GIB}GiB\"\n"));
+    let text = text + &zone.unwrap_or_default();
     let file = stand.path("agree.toml");
     std::fs::write(&file, text)
         .map_err(|error| Failure::new(format!("{}: {error}", file.display()), "free some room"))?;

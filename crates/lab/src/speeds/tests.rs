@@ -33,11 +33,11 @@ fn a_rebuild_slows_clients_and_parity_slows_small_writes() {
         } else {
             // A stream reads all of the three other disks instead of three quarters of four, and
             // read-ahead leaves a rebuild less of them than random reads do.
-            assert!(rebuilding < healthy && degraded < 1.2 * healthy, "{raid5:?}");
+            assert!(rebuilding < degraded && degraded < 1.2 * healthy, "{raid5:?}");
         }
     }
     let rate = raid5.rebuild_rate.expect("it was rebuilt");
-    assert!((1e6..90e6).contains(&rate), "{rate}");
+    assert!((5e6..90e6).contains(&rate), "{rate}");
 }
 
 #[test]

@@ -1,5 +1,9 @@
 //! `parapet lab`: the engine on modelled disks.
 
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
 use ::lab::disk::catalogue::{Catalogue, Entry};
 use ::lab::seeds::{self, Table};
 
@@ -9,7 +13,11 @@ mod experiment;
 
 use crate::api::{DiskParameter, Disks, ModelledDisk, SeedTable, Seeds};
 use crate::failure::{Exit, Failure, Id, Result};
+use crate::size::Size;
 use crate::terminal::Terminal;
+
+/// The longest text: experiments and loads have kilobytes, outcomes some megabytes.
+const TEXT_BYTES: u64 = 64 << 20;
 
 /// Run the engine on modelled disks: layouts and hardware that are not there
 ///
@@ -65,6 +73,16 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         }
     }
     Ok(Exit::Done)
+}
+
+/// The text in a file. Devices and pipes may have no end, so what is too long is refused.
+pub(super) fn text_of(file: &Path) -> io::Result<String> {
+    let mut text = String::new();
+    File::open(file)?.take(TEXT_BYTES + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > TEXT_BYTES {
+        return Err(io::Error::other(format!("longer than {}", Size(TEXT_BYTES))));
+    }
+    Ok(text)
 }
 
 fn disks(chosen: Option<&str>) -> Result<Disks> {

@@ -3,8 +3,9 @@
 mod disks;
 mod shown;
 
-use std::fs;
+use std::path::Path;
 
+use ::lab::disk::catalogue::Entry;
 use ::lab::reliability::{self, Candidate, Goal, Inputs, Life, Load, Rates, Runs, per_hour};
 use ::lab::speeds::{Modelled, PlannedLoad};
 use clap::ValueEnum;
@@ -55,7 +56,7 @@ pub(crate) struct Args {
     /// Disks that fail in a year, in percent [default: by --class and --age]
     #[arg(long, value_name = "PERCENT", conflicts_with = "class", value_parser = percent)]
     afr: Option<f64>,
-    /// Published failure rates [default: fleet; with --age ageing]
+    /// Published failure rates [default: fleet; with --age ageing; for flash, flash]
     #[arg(long, value_name = "CLASS")]
     class: Option<String>,
     /// Unreadable bits per bit read, as in data sheets: ure=1e-14
@@ -163,7 +164,7 @@ fn loads(chosen: Option<&str>) -> Result<Vec<PlannedLoad>> {
     if let Some(load) = PlannedLoad::built_in(name) {
         return Ok(vec![load]);
     }
-    let text = fs::read_to_string(name).map_err(|error| {
+    let text = super::lab::text_of(Path::new(name)).map_err(|error| {
         let known = PlannedLoad::built_in_names().join(", ");
         Failure::new(Id::Usage, format!("{name}: {error}"), format!("name a file, or: {known}"))
     })?;
@@ -229,9 +230,13 @@ fn life(args: &Args) -> Result<Life> {
     Ok(class.life())
 }
 
-/// The class of failure rates: only `ageing` knows ages.
+/// The class of failure rates: only `ageing` knows ages, those of hard disks.
 fn class(args: &Args) -> &str {
-    let usual = if args.age.is_some() { "ageing" } else { "fleet" };
+    let usual = match (&args.disks.entry, args.age) {
+        (Entry::Flash(_), _) => "flash",
+        (Entry::Hdd(_), Some(_)) => "ageing",
+        (Entry::Hdd(_), None) => "fleet",
+    };
     args.class.as_deref().unwrap_or(usual)
 }
 

@@ -127,6 +127,8 @@ fn a_plan_takes_classes_spares_and_the_rate_of_a_data_sheet() {
     let spared = ["plan", "6x4TB:nearline", "--no-speeds", "--spare", "2"];
     let names = world.json(&spared)["layouts"].to_string();
     assert!(names.contains("raid6 + 2 spares") && !names.contains("\"raid6\""), "{names}");
+    let flash = plan("6x1TB:ssd", &["--age", "8y"])["assumptions"].to_string();
+    assert!(flash.contains("failure rates: flash"), "{flash}");
     let aged = plan("6x4TB:nearline", &["--age", "8y"]);
     assert!(
         loss(&aged["layouts"][0]) > loss(usual)
@@ -165,6 +167,8 @@ fn what_no_plan_can_be_made_of_is_refused() {
     for load in ["no-such-file", "/", "/dev/null"] {
         world.refused(&["plan", "4xhd501lj", "--load", load], 2, "PPT-2001");
     }
+    let endless = world.refused(&["plan", "4xhd501lj", "--load", "/dev/zero"], 2, "PPT-2001");
+    assert!(endless.contains("/dev/zero: longer than 64"), "{endless}");
 }
 
 #[test]

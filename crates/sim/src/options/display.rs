@@ -80,6 +80,8 @@ impl fmt::Display for Numbers<'_> {
             checksums_bytes,
             ahead_bytes,
             ahead_rotating_bytes,
+            ahead_member_bytes,
+            ahead_turn,
             ahead_streams,
             stream_patience,
             keep_bytes,
@@ -98,6 +100,7 @@ impl fmt::Display for Numbers<'_> {
         write!(f, ", cache {cache_bytes} for {cache_linger:?}, patience {stream_patience:?}")?;
         write!(f, ", log {log_bytes}, sums {checksums_bytes}")?;
         write!(f, ", read-ahead {ahead_bytes} or {ahead_rotating_bytes} for {ahead_streams}")?;
+        write!(f, ", a member {ahead_member_bytes} for {ahead_turn:?}")?;
         write!(f, ", member op {member_op_bytes}, deadline {deadline:?}")?;
         write!(f, ", hedges {hedges} after {hedge_floor:?}, {hedge_percent} %")?;
         write!(f, ", job units {job_units}, checkpoint {checkpoint_bytes}")?;

@@ -16,7 +16,7 @@
 //!
 //! **Where members rotate**, each reader in order is a stream, however many requests it has in
 //! flight: small ones of one reader keep only one or two disks busy, and those of several readers
-//! send the heads back and forth. Streams share the memory, and take turns ([`TURN`]).
+//! send the heads back and forth. Streams share the memory, and take turns (`Bounds::ahead_turn`).
 //!
 //! Missing blocks are recovered ahead, from redundancy that agrees with the data.
 //!
@@ -50,13 +50,6 @@ const LOYALTY: u64 = 64;
 /// A stream without a read for this long has probably ended: others that need its memory get it.
 const ENDED: Duration = Duration::from_secs(1);
 
-/// The members stay with a stream that has more for them, until another one's read has waited for
-/// this long.
-const TURN: Duration = Duration::from_millis(250);
-
-/// What members that rotate read for each of several streams, as an average over the members.
-const SHARE_OF_MEMBER: u64 = 3 << 20;
-
 /// The read-ahead of one shard.
 pub(crate) struct Ahead {
     streams: RefCell<Vec<Stream>>,
@@ -64,6 +57,8 @@ pub(crate) struct Ahead {
     most: u64,
     /// Some members rotate.
     rotational: bool,
+    /// See `Bounds::ahead_turn`.
+    turn: Duration,
     /// Memory of all streams: see `Bounds::ahead_streams`.
     room: Budget,
     /// Its size.
@@ -130,7 +125,7 @@ impl Ahead {
         let all = bounds.ahead_bytes.saturating_mul(streams as u64);
         let (most, total) = if rotational {
             // Small arrays need less for their members' full rate.
-            let width = SHARE_OF_MEMBER * slots as u64;
+            let width = bounds.ahead_member_bytes * slots as u64;
             let most = bounds.ahead_rotating_bytes.min(width.max(2 * bounds.ahead_bytes));
             (most, all.min(2 * most))
         } else {
@@ -141,6 +136,7 @@ impl Ahead {
             streams: RefCell::new(Vec::with_capacity(streams)),
             most,
             rotational,
+            turn: bounds.ahead_turn,
             room: Budget::new(total),
             total,
             reads: Cell::new(0),
@@ -167,7 +163,7 @@ impl Ahead {
     /// True if the stream at `at` gets no read-ahead now, because another one has waited too long.
     fn yields(&self, streams: &[Stream], at: usize) -> bool {
         let now = streams[at].since;
-        let waits = |other: &Stream| !other.answered && now - other.since > TURN;
+        let waits = |other: &Stream| !other.answered && now - other.since > self.turn;
         self.rotational && streams[at].upto > streams[at].end && streams.iter().any(waits)
     }
 

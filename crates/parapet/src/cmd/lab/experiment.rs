@@ -242,7 +242,7 @@ impl Outputs {
 }
 
 fn text_of(file: &Path) -> Result<String> {
-    fs::read_to_string(file).map_err(|error| of_path(file, &error))
+    super::text_of(file).map_err(|error| of_path(file, &error))
 }
 
 fn loaded(file: &Path) -> Result<Experiment> {

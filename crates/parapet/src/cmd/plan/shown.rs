@@ -78,8 +78,8 @@ fn assumptions(
         errors(compared.latent),
         errors(compared.other_latent)
     ));
-    if matches!(args.disks.entry, Entry::Flash(_)) && args.afr.is_none() {
-        lines.push("These rates are those of hard disks: for flash, give --afr.".into());
+    if matches!(args.disks.entry, Entry::Flash(_)) {
+        lines.push("These rates of unreadable sectors are those of hard disks.".into());
     }
     if inputs.unreadable_bits > 0.0 {
         let rate = inputs.unreadable_bits;
