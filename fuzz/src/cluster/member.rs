@@ -1,7 +1,7 @@
 //! A member's machine, its disk and its peers, all of whom may lie.
 //!
-//! Promises checked: no panic. What is durable never decreases, also across power cuts. A request is
-//! executed only for the boot in force, in the durable epoch, and for no client below its fence.
+//! Promises checked: no panic. What is durable never decreases, also across power cuts. A request
+//! is executed only for the boot in force, in the durable epoch, and for no client below its fence.
 //! The answer to a fence is durable, and comes after the last request that it refuses has ended.
 
 use std::collections::BTreeMap;

@@ -52,7 +52,7 @@ const ALLOWED: &[Row] = &[
             "layout", "parity",
         ],
     ),
-    row("fuzz", &["array", "metadata", "net", "io", "layout", "parity"]),
+    row("fuzz", &["array", "cluster", "metadata", "net", "io", "layout", "parity"]),
     row("torture", &[]),
     row("vm", &["os", "io", "layout", "parity"]),
     row("vm-xstate", &[]),

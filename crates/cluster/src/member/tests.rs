@@ -1,3 +1,5 @@
+//! Headers and the gate, one event at a time.
+
 use super::*;
 
 fn raise(member: &mut Member, epoch: u64, out: &mut Vec<Action>) {

@@ -18,7 +18,7 @@
 //!
 //! ```text
 //!   read begins ── members answer ── power cut, the write is lost ── the client gets the answers
-//!                  new              old                              new: legal, it was read before
+//!                  new              old                              new: legal, read before
 //! ```
 //!
 //! The client cannot tell, and a refusal would protect nobody: had it got the answers before the
