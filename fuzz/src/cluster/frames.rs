@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use cluster::config::{Config, Level, Mode, Shape, Slot, State};
-use cluster::decisions::Value;
+use cluster::decisions::{Value, Version};
 use cluster::ids::{
     ArrayId, BootId, CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region,
     Term,
@@ -105,13 +105,13 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         shape: shape(),
         slots: vec![Slot { state: State::InSync, boot: BootId(2) }; 3],
     };
-    let (name, addresses) = (String::from("pool"), vec![String::from("unix:/a"); 3]);
+    let name = String::from("pool");
     let value = Value { term: Term(1), leader: CandidateId(0), config: config.clone() };
     let who = Who::Client(client, incarnation);
     let stamp = Stamp { who, epoch: Epoch(4), boot: BootId(2), op: OpId(7), floor: OpId(6) };
     let claim = Claim { region: Region(1), grant: GrantId(1) };
     let member = MemberId(1);
-    let label = Label { name: name.clone(), array: ArrayId(9), member, members: 3, shape: shape() };
+    let label = Label { name, array: ArrayId(9), member, members: 3, shape: shape() };
     let record = Record { set: false, mark: Mark::Unsync(Region(2)) };
     let orders = [
         Order::Install(log),
@@ -132,7 +132,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         wire::encode(&label),
         wire::encode(&Ask::Format(label.clone())),
         wire::encode(&Told::Described(1 << 20, 512, Some(label))),
-        wire::encode(&Decided { version: 9, value, name, addresses }),
+        wire::encode(&Decided { version: Version(9), value }),
     ];
     seeds.extend(control);
     let stream = seeds.concat();

@@ -162,7 +162,7 @@ impl Stage {
                 assert_eq!(self.running.values().find(low), None, "it still runs");
             }
             Answer::Appended(at) => assert!(durable.log.at >= *at, "marks that would be forgotten"),
-            Answer::Alive(_) | Answer::LogIs(_) | Answer::Deposed(_) => {}
+            Answer::Alive(_) | Answer::LogIs(..) | Answer::Deposed(_) => {}
         }
     }
 }

@@ -9,11 +9,12 @@ fn raise(member: &mut Member, epoch: u64, out: &mut Vec<Action>) {
 
 /// Makes the header that is being written durable.
 fn write(member: &mut Member, slots: &mut [Vec<u8>; 2], out: &mut Vec<Action>) -> usize {
-    let stores = out.drain(..).filter_map(|action| match action {
+    let stored = |action| match action {
         Action::Store { slot, generation, bytes } => Some((slot, generation, bytes)),
         _ => None,
-    });
-    let (slot, generation, bytes) = stores.last().expect("a header is being written");
+    };
+    let stores = out.drain(..).filter_map(stored).next_back();
+    let (slot, generation, bytes) = stores.expect("a header is being written");
     slots[slot] = bytes;
     member.handle(Event::Stored(generation), out);
     slot

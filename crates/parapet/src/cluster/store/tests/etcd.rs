@@ -76,6 +76,10 @@ impl Etcd {
     fn signal(&self, index: usize, signal: &str) {
         let id = self.processes[index].as_ref().unwrap().id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+        if signal == "STOP" {
+            // Its threads stop one by one; one of them could still take a request.
+            until("a process that stands still", || stands_still(&id).then_some(()));
+        }
     }
 
     /// The place with these endpoints, in this order.
@@ -83,6 +87,14 @@ impl Etcd {
         let urls: Vec<String> = indices.iter().map(|&index| self.url(index)).collect();
         Place::parse(&format!("etcd:{}", urls.join(","))).unwrap()
     }
+}
+
+/// True if all threads of a process are stopped.
+fn stands_still(process: &str) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    tasks
+        .map(|task| std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap())
+        .all(|stat| stat.rsplit_once(") ").is_some_and(|(_, fields)| fields.starts_with('T')))
 }
 
 impl Drop for Etcd {
