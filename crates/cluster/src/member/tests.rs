@@ -1,3 +1,5 @@
+//! The member's own writes: which slot a header goes to. The simulator tests the rest.
+
 use super::*;
 
 fn raise(member: &mut Member, epoch: u64, out: &mut Vec<Action>) {
@@ -7,11 +9,11 @@ fn raise(member: &mut Member, epoch: u64, out: &mut Vec<Action>) {
 
 /// Makes the header that is being written durable.
 fn write(member: &mut Member, slots: &mut [Vec<u8>; 2], out: &mut Vec<Action>) -> usize {
-    let stores = out.drain(..).filter_map(|action| match action {
+    let stored = out.drain(..).find_map(|action| match action {
         Action::Store { slot, generation, bytes } => Some((slot, generation, bytes)),
         _ => None,
     });
-    let (slot, generation, bytes) = stores.last().expect("a header is being written");
+    let (slot, generation, bytes) = stored.expect("a header is being written");
     slots[slot] = bytes;
     member.handle(Event::Stored(generation), out);
     slot
