@@ -100,7 +100,7 @@ impl Ground {
     }
 
     /// A client writes a region: if that is exclusive, no other client believes to hold it. Those
-    /// that every member refuses may: a coordinator that dies before it says `Evicted` leaves such.
+    /// that all members in sync refuse may: a coordinator that dies before `Evicted` leaves such.
     pub fn alone(&self, config: &Config, writer: ClientId, block: u64) -> Verdict {
         let region = config.shape.region(block);
         let other = self.clients.iter().zip(0..).find(|(node, index)| {
@@ -109,7 +109,7 @@ impl Ground {
                 let least = &self.members[usize::from(member.0)].header.least;
                 least.get(&ClientId(*index)).is_some_and(|&least| node.incarnation < least)
             };
-            let fenced = config.live().all(refuses);
+            let fenced = config.in_sync().all(refuses);
             ClientId(*index) != writer && holds && !fenced
         });
         let shared = config.shape.mode == Mode::Shared;
