@@ -1,4 +1,4 @@
-//! Headers and the gate, one event at a time.
+//! The member's own writes: which slot a header goes to. The simulator tests the rest.
 
 use super::*;
 
@@ -9,12 +9,11 @@ fn raise(member: &mut Member, epoch: u64, out: &mut Vec<Action>) {
 
 /// Makes the header that is being written durable.
 fn write(member: &mut Member, slots: &mut [Vec<u8>; 2], out: &mut Vec<Action>) -> usize {
-    let stored = |action| match action {
+    let stored = out.drain(..).find_map(|action| match action {
         Action::Store { slot, generation, bytes } => Some((slot, generation, bytes)),
         _ => None,
-    };
-    let stores = out.drain(..).filter_map(stored).next_back();
-    let (slot, generation, bytes) = stores.expect("a header is being written");
+    });
+    let (slot, generation, bytes) = stored.expect("a header is being written");
     slots[slot] = bytes;
     member.handle(Event::Stored(generation), out);
     slot

@@ -6,6 +6,8 @@ use crate::run;
 
 /// Seeds within which a mutant must be caught.
 const SEEDS: u64 = 3000;
+/// Tried first, to save time: the first seeds that caught the rarest mutants.
+const FIRST: [u64; 4] = [2683, 1481, 1146, 750];
 
 #[test]
 fn every_mutant_is_caught() {
@@ -17,7 +19,8 @@ fn every_mutant_is_caught() {
             continue;
         }
         choose(Some(way));
-        let caught = (0..SEEDS).find_map(|seed| Some((seed, run(seed, false).failure?)));
+        let mut seeds = FIRST.into_iter().chain(0..SEEDS);
+        let caught = seeds.find_map(|seed| Some((seed, run(seed, false).failure?)));
         choose(None);
         match caught {
             Some((seed, failure)) => {

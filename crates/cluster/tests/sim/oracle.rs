@@ -17,8 +17,8 @@
 //! get answers of before, or have got them long ago:
 //!
 //! ```text
-//!   read begins ── members answer ── power cut, the write is lost ── the client gets the answers
-//!                  new              old                              new: legal, read before
+//!   read begins ─ members answer ─ power cut, the write is lost ─ the client gets the answers
+//!                 new              old                            new: legal, it was read before
 //! ```
 //!
 //! The client cannot tell, and a refusal would protect nobody: had it got the answers before the

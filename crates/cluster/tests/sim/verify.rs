@@ -26,7 +26,7 @@ use cluster::message::{Stamp, Who};
 use cluster::record::Mark;
 
 use crate::ground::Ground;
-use crate::oracle::{Host, Oracle};
+use crate::oracle::Host;
 
 type Verdict = Result<(), String>;
 
@@ -100,12 +100,16 @@ impl Ground {
     }
 
     /// A client writes a region: if that is exclusive, no other client believes to hold it. Those
-    /// that are fenced may: their requests are refused.
-    pub fn alone(&self, config: &Config, writer: ClientId, block: u64, oracle: &Oracle) -> Verdict {
+    /// that all members in sync refuse may: a coordinator that dies before `Evicted` leaves such.
+    pub fn alone(&self, config: &Config, writer: ClientId, block: u64) -> Verdict {
         let region = config.shape.region(block);
         let other = self.clients.iter().zip(0..).find(|(node, index)| {
             let holds = node.machine.as_ref().is_some_and(|machine| machine.holds(region));
-            let fenced = oracle.is_fenced((ClientId(*index), node.incarnation));
+            let refuses = |member: MemberId| {
+                let least = &self.members[usize::from(member.0)].header.least;
+                least.get(&ClientId(*index)).is_some_and(|&least| node.incarnation < least)
+            };
+            let fenced = config.in_sync().all(refuses);
             ClientId(*index) != writer && holds && !fenced
         });
         let shared = config.shape.mode == Mode::Shared;

@@ -243,7 +243,7 @@ impl World {
             self.require(verdict);
             let live = verify::counts(&config, index, &stamp);
             if let (Who::Client(client, _), true) = (stamp.who, live) {
-                let verdict = self.ground.alone(&config, client, block, &self.oracle);
+                let verdict = self.ground.alone(&config, client, block);
                 self.require(verdict);
             }
             let verdict = self.ground.clean_regions_match(&config);
