@@ -20,7 +20,7 @@
 
 use cluster::code;
 use cluster::config::{Config, Mode, State};
-use cluster::ids::{ClientId, MemberId};
+use cluster::ids::{ClientId, Incarnation, MemberId, Region};
 use cluster::member::Header;
 use cluster::message::{Stamp, Who};
 use cluster::record::Mark;
@@ -78,7 +78,14 @@ impl Ground {
                 require(term >= promise.term, || {
                     format!("I4: member {member} at {:?} executes {stamp:?}", promise.term)
                 })?;
-                let held = |mark: &Mark| matches!(*mark, Mark::Held(of, ..) if of == region);
+                // A mark alone is not a grant: a member that was not asked yet may lack it, and it
+                // answers only when the writes of deposed coordinators have ended.
+                let held = |mark: &Mark| match *mark {
+                    Mark::Held(of, client, incarnation) if of == region => {
+                        self.believes(config, client, incarnation, region)
+                    }
+                    _ => false,
+                };
                 let held = config.in_sync().any(|member| self.marks(member).iter().any(held));
                 // One of an earlier epoch is drained before this one is open.
                 let current = live && stamp.epoch >= config.epoch;
@@ -99,18 +106,24 @@ impl Ground {
         Ok(())
     }
 
-    /// A client writes a region: if that is exclusive, no other client believes to hold it. Those
-    /// that all members in sync refuse may: a coordinator that dies before `Evicted` leaves such.
+    /// A client holds a region, in its own opinion and in that of a member in sync. A coordinator
+    /// that dies before it says `Evicted` leaves others: every such member refuses them.
+    fn believes(&self, config: &Config, client: ClientId, of: Incarnation, region: Region) -> bool {
+        let Some(node) = self.clients.get(client.0 as usize) else { return false };
+        let holds = node.machine.as_ref().is_some_and(|machine| machine.holds(region));
+        let refuses = |member: MemberId| {
+            let least = &self.members[usize::from(member.0)].header.least;
+            least.get(&client).is_some_and(|&least| of < least)
+        };
+        holds && node.incarnation == of && !config.in_sync().all(refuses)
+    }
+
+    /// A client writes a region: if that is exclusive, no other client believes to hold it.
     pub fn alone(&self, config: &Config, writer: ClientId, block: u64) -> Verdict {
         let region = config.shape.region(block);
-        let other = self.clients.iter().zip(0..).find(|(node, index)| {
-            let holds = node.machine.as_ref().is_some_and(|machine| machine.holds(region));
-            let refuses = |member: MemberId| {
-                let least = &self.members[usize::from(member.0)].header.least;
-                least.get(&ClientId(*index)).is_some_and(|&least| node.incarnation < least)
-            };
-            let fenced = config.in_sync().all(refuses);
-            ClientId(*index) != writer && holds && !fenced
+        let mut others = self.clients.iter().zip(0..).map(|(node, id)| (ClientId(id), node));
+        let other = others.find(|(client, node)| {
+            *client != writer && self.believes(config, *client, node.incarnation, region)
         });
         let shared = config.shape.mode == Mode::Shared;
         require(shared || other.is_none(), || {
@@ -122,7 +135,7 @@ impl Ground {
     /// if all caches were lost.
     pub fn clean_regions_match(&self, config: &Config) -> Verdict {
         let in_sync: Vec<MemberId> = config.in_sync().collect();
-        for region in (0..config.shape.regions).map(cluster::ids::Region) {
+        for region in (0..config.shape.regions).map(Region) {
             if in_sync.iter().all(|&member| self.dirty(member).contains(&region)) {
                 continue;
             }
