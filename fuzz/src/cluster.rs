@@ -8,7 +8,7 @@ mod member;
 /// All frames.
 pub const CLUSTER_WIRE: Target = Target {
     name: "cluster_wire",
-    what: "frames of every kind: what is accepted is printed unchanged",
+    what: "frames of every kind: encode(decode(x)) = x",
     body: frames::body,
     seeds: frames::seeds,
     mend: frames::mend,

@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(
             mirror("rir", "Aba"),
             "iRr",
-            "a member that is ready replaces one that restarted"
+            "a rebuilt member takes the place of a restarted one"
         );
     }
 }

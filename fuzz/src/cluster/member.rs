@@ -1,4 +1,4 @@
-//! A member's machine, its disk and its peers, all of whom may lie.
+//! A member's machine with its disk, any messages of its peers, and power cuts.
 //!
 //! Promises checked: no panic. What is durable never decreases, also across power cuts. A request
 //! is executed only for the boot in force, in the durable epoch, and for no client below its fence.

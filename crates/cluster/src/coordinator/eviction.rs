@@ -215,6 +215,6 @@ mod tests {
         assert!(leader.commit.marks.contains(&mark), "another holder is not known yet");
         leader.inherited.clear();
         leader.clear_unclaimed();
-        assert!(!leader.commit.marks.contains(&mark), "nobody holds the region");
+        assert!(!leader.commit.marks.contains(&mark), "no client holds the region");
     }
 }

@@ -12,7 +12,7 @@
 //! The requests carry the term: a deposed coordinator's resync is refused, and drained, before its
 //! successor starts one. A change of the membership abandons the job; its marks are still set.
 //!
-//! Invariant: while a job is past *drain*, nobody holds the region.
+//! Invariant: while a job is past *drain*, no client holds the region.
 
 use std::collections::{BTreeMap, BTreeSet};
 

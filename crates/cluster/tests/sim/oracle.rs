@@ -311,8 +311,8 @@ fn a_read_of_an_earlier_epoch_returns_what_was_there_before_a_loss() {
     let (mut oracle, reader) = read_across_a_loss();
     oracle.check(reader, 0, &[5], EPOCHS[0]).expect("it was read before the loss");
     for epoch in EPOCHS {
-        read(&mut oracle, 2, 5, epoch).expect_err("a later read sees what was seen");
-        read(&mut oracle, 2, 0, epoch).expect("what was seen");
+        read(&mut oracle, 2, 5, epoch).expect_err("a later read returns the same value");
+        read(&mut oracle, 2, 0, epoch).expect("the value of the earlier read");
     }
 }
 
@@ -323,7 +323,7 @@ fn a_late_write_is_seen_by_its_epoch_and_may_be_lost_with_it() {
     assert!(oracle.write(host(1), 0, &[5], false));
     oracle.member_lost(EPOCHS[1], true);
     oracle.written(host(1), 0, EPOCHS[0]);
-    read(&mut oracle, 1, 7, EPOCHS[0]).expect_err("nobody wrote it");
+    read(&mut oracle, 1, 7, EPOCHS[0]).expect_err("no client wrote this value");
     read(&mut oracle, 1, 5, EPOCHS[0]).expect("acknowledged");
     read(&mut oracle, 2, 7, EPOCHS[1]).expect("anything: the next flush reports it");
     read(&mut oracle, 3, 5, EPOCHS[1]).expect_err("a value that was read stays");

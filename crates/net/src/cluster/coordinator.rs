@@ -165,7 +165,7 @@ impl CoordinatorServer {
             upto
         });
         if upto.is_none() {
-            let why = "no client of this id is joined or holds a region, or nobody leads";
+            let why = "this coordinator does not lead, or it knows no client of this id";
             line.send(&Told::Failed(why.into()));
         }
     }

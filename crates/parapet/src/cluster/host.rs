@@ -15,9 +15,9 @@ use crate::systemd;
 /// Most connections of one server.
 const MOST_CONNECTIONS: usize = 1024;
 /// Pause after a refused connection: the process has no file descriptors left.
-const BREATH: Duration = Duration::from_millis(200);
+const PAUSE: Duration = Duration::from_millis(200);
 
-/// Whether other machines may connect although nobody has to prove who he is.
+/// Whether other machines may connect: the protocol has no authentication yet.
 #[derive(clap::Args)]
 pub(crate) struct Exposure {
     /// Allow an address that other machines reach, although there is no TLS and no key yet: whoever
@@ -77,13 +77,13 @@ async fn accept(
             Ok(socket) => socket,
             Err(error) => {
                 tracing::error!(%error, "a connection could not be accepted");
-                clock.sleep_until(clock.now() + BREATH).await;
+                clock.sleep_until(clock.now() + PAUSE).await;
                 continue;
             }
         };
         if open.get() >= MOST_CONNECTIONS {
             tracing::warn!("{MOST_CONNECTIONS} connections are open: one was turned away");
-            clock.sleep_until(clock.now() + BREATH).await;
+            clock.sleep_until(clock.now() + PAUSE).await;
             continue;
         }
         open.set(open.get() + 1);

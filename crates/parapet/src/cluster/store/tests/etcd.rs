@@ -250,7 +250,7 @@ fn etcd_is_reached_over_tls_with_a_certificate_of_the_client() {
     is_up(&place);
     candidates_take_over(&place);
     let failure = etcd.place(&[0]).read(ARRAY).unwrap_err();
-    assert_eq!(failure.id, Id::Unreachable, "an authority that nobody trusts: {failure}");
+    assert_eq!(failure.id, Id::Unreachable, "an untrusted certificate authority: {failure}");
     std::fs::remove_file(at("client-cert.pem")).unwrap();
     let failure = place.read(ARRAY).unwrap_err();
     assert_eq!(failure.id, Id::Unreachable, "without a certificate: {failure}");
