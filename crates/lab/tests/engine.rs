@@ -82,8 +82,8 @@ fn streams_get_the_data_disks_and_random_reads_all_of_them() {
     }
 }
 
-/// Requests of 1 MiB end inside stripes of 192 KiB. The log would put a flush between two parts of a
-/// stripe: 0.7 disks.
+/// Requests of 1 MiB end inside stripes of 192 KiB. The log would put a flush between two parts of
+/// a stripe.
 #[test]
 fn a_written_stream_consists_of_whole_stripes() {
     let (seen, _, members) = run(Level::Raid5, CpuCosts::default(), vec![stream(true)]);
