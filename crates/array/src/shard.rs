@@ -65,7 +65,7 @@ pub(crate) struct Shard {
     regions: HeldRegions,
     members: RefCell<BTreeMap<MemberId, Rc<Member>>>,
     queue: RefCell<Queue>,
-    /// Raised when a write is held in the queue.
+    /// Raised when a write is held in the queue, or waits for no answer any more.
     held_up: Signal,
     idle: RefCell<Vec<Waker>>,
     marking: Rc<Marking>,
@@ -275,7 +275,11 @@ impl Shard {
     async fn work(self: Rc<Self>) {
         let mut scratch = Scratch::default();
         while let Some((unit, claim)) = self.next().await {
+            let write = matches!(unit.action, Action::Write(_));
             self.carry_out(unit, claim, &mut scratch).await;
+            if write && self.queue.borrow_mut().answered() {
+                self.held_up.raise();
+            }
         }
     }
 
@@ -295,21 +299,30 @@ impl Shard {
         .await
     }
 
-    /// Takes the next unit. If several writes were in flight, the last part of a write stream is
-    /// held briefly while it ends inside a stripe. Half a stripe costs reads, and the other half is
-    /// often still in the socket.
+    /// Takes the next unit. The last part of a write stream is held while it ends inside a stripe,
+    /// if its continuation may arrive soon (`shard/queue.rs`).
     fn take_unit(&self) -> Option<Unit> {
-        let mut queue = self.queue.borrow_mut();
-        let unit = queue.pop(self.engine.unit_border())?;
         let geometry = &self.engine.setup.geometry;
         let alone = self.requests.load().requests.get() == 1;
-        let border = geometry.stripe_bytes().min(self.engine.unit_border());
-        if geometry.family() == Family::Parity && queue.may_go_on(&unit, border, alone) {
+        let limit = self.engine.unit_border();
+        let border = geometry.stripe_bytes().min(limit);
+        let mut queue = self.queue.borrow_mut();
+        let held = queue.is_holding();
+        let unit = loop {
+            let unit = queue.pop(limit)?;
+            if geometry.family() != Family::Parity || !queue.may_go_on(&unit, border, alone) {
+                break unit;
+            }
             queue.hold(unit);
             self.held_up.raise();
-            return None;
-        }
+        };
         queue.taken(&unit);
+        let released = held && !queue.is_holding();
+        drop(queue);
+        if released {
+            // Its own wake-up was used when it was held.
+            self.wake_idle();
+        }
         Some(unit)
     }
 

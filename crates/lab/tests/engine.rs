@@ -82,6 +82,18 @@ fn streams_get_the_data_disks_and_random_reads_all_of_them() {
     }
 }
 
+/// Requests of 1 MiB end inside stripes of 192 KiB. The log would put a flush between two parts of
+/// a stripe.
+#[test]
+fn a_written_stream_consists_of_whole_stripes() {
+    let (seen, _, members) = run(Level::Raid5, CpuCosts::default(), vec![stream(true)]);
+    let (streamed, asked) = (disks_worth(&seen), seen.latencies.len() as u64);
+    let reads: u64 = members.iter().map(|member| member.counts().reads).sum();
+    println!("a stream is written at {streamed:.2} disks; {reads} reads for {asked} writes");
+    assert!(streamed > 1.5, "{streamed:.2} disks");
+    assert!(reads < asked / 2, "{reads} reads for {asked} writes");
+}
+
 /// 2 TB of members: what is kept are superblocks, bitmap and log.
 #[test]
 fn zeros_take_no_memory() {

@@ -4,6 +4,24 @@
 //! hold a write until its continuation arrives. Never carries a unit out.
 //!
 //! A unit lies within one region, so one shard does all of it.
+//!
+//! # Held writes
+//!
+//! A stream whose requests end inside stripes would write these stripes in two parts. That costs
+//! reads, and with an intent log a flush of all members between the parts (`log::touched`). So the
+//! last part is held, while other units pass it. Most clients keep a number of requests in flight:
+//! they send the continuation when an earlier write is answered.
+//!
+//! ```text
+//!   in flight      A B C       B C           C
+//!   held              d ┐        d ┐           d
+//!   arrives             └ answer A └ e: d + e go out together
+//! ```
+//!
+//! So the write is held until all writes taken before it are answered, and then for a short while.
+//! It waits no longer than for these, as in any queue. A write waits only briefly if no other
+//! request is in flight, since its own first part brings nothing, or if the stream is new: two
+//! adjacent writes may be chance, and one of them may hang.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -69,6 +87,8 @@ pub(crate) struct Queue {
     /// The write stream that ended there had more than one write in flight, and no wait for it has
     /// failed since.
     deep: bool,
+    /// It was so before the last write that went on with it, too.
+    known: bool,
     /// Failed waits since the last successful one.
     vain: u32,
     /// The number of writes not to wait for, because of these failures.
@@ -77,8 +97,14 @@ pub(crate) struct Queue {
     holds: u64,
     /// The write that is or was held for its continuation: first byte and length.
     held: Option<(u64, u64)>,
-    /// A write is held: the queue returns no unit.
-    closed: bool,
+    /// The first unit is a held write.
+    holding: bool,
+    /// Writes that may bring the continuation of the held one when they are answered.
+    awaited: u32,
+    /// Writes that are being carried out.
+    under_way: u32,
+    /// The first request of the last write taken from the queue.
+    last_from: Option<(usize, u32)>,
     /// Empty lists for merged writes, kept for reuse.
     lists: Vec<Vec<Merged>>,
 }
@@ -97,22 +123,31 @@ impl Queue {
     pub(crate) fn push(&mut self, unit: Unit) {
         // The awaited continuation has arrived.
         let goes_on = |held: &Unit| held.offset + held.len == unit.offset;
-        self.closed &= !self.units.front().is_some_and(goes_on);
+        self.holding &= !self.units.front().is_some_and(goes_on);
         self.units.push_back(unit);
+    }
+
+    /// True if a write is held.
+    pub(crate) fn is_holding(&self) -> bool {
+        self.holding
     }
 
     /// The oldest unit. A write is joined with the writes in the queue that continue it, up to the
     /// next multiple of `limit` in array space. A write never overtakes a unit that overlaps it.
+    /// Other units pass a held write, unless they overlap it or flush: these release it.
     pub(crate) fn pop(&mut self, limit: u64) -> Option<Unit> {
-        if self.closed {
-            return None;
+        if self.holding {
+            let (held, next) = (self.units.front()?, self.units.get(1)?);
+            let flushes = matches!(next.action, Action::Flush { .. });
+            self.holding = !flushes && !next.overlaps(held.offset, held.offset + held.len);
         }
-        let mut unit = self.units.pop_front()?;
+        let first = usize::from(self.holding);
+        let mut unit = self.units.remove(first)?;
         if !matches!(unit.action, Action::Write(_)) {
             return Some(unit);
         }
         let border = (unit.offset / limit + 1) * limit;
-        let mut at = 0;
+        let mut at = first;
         while at < self.units.len().min(MERGE_WINDOW) && unit.offset + unit.len < border {
             if self.continues(&unit, at, border) {
                 let next = self.units.remove(at).expect("the index was just checked");
@@ -130,9 +165,11 @@ impl Queue {
     /// True if the unit is a write that ends short of a multiple of `border`, and the rest of its
     /// stream is worth waiting for. `alone` means that it is the only request in flight.
     pub(crate) fn may_go_on(&mut self, unit: &Unit, border: u64, alone: bool) -> bool {
-        if !matches!(unit.action, Action::Write(_)) || unit.offset != self.last_end {
+        let goes_on = unit.offset == self.last_end && !self.holding;
+        if !matches!(unit.action, Action::Write(_)) || !goes_on {
             return false;
         }
+        self.known = self.deep;
         self.deep |= !alone || unit.len >= PROBE_BYTES;
         let short = !(unit.offset + unit.len).is_multiple_of(border);
         // A unit that was held once must not be released halfway.
@@ -151,36 +188,53 @@ impl Queue {
         true
     }
 
-    /// Puts a unit back at the front and closes the queue.
+    /// Puts a unit back at the front and holds it.
     pub(crate) fn hold(&mut self, unit: Unit) {
         self.held = Some((unit.offset, unit.len));
         self.holds += 1;
-        self.closed = true;
+        self.holding = true;
+        // The first part of the same request brings nothing when it is answered.
+        let own = u32::from(self.last_from == Some(unit.request()));
+        self.awaited = if self.known { self.under_way.saturating_sub(own) } else { 0 };
         self.units.push_front(unit);
     }
 
     /// Records that a unit is being carried out.
     pub(crate) fn taken(&mut self, unit: &Unit) {
-        if matches!(unit.action, Action::Write(_)) {
+        if !matches!(unit.action, Action::Write(_)) {
+            return;
+        }
+        self.under_way += 1;
+        // A write that passes a held one is not of its stream.
+        if !self.holding {
             self.deep &= unit.offset == self.last_end;
             self.last_end = unit.offset + unit.len;
+            self.last_from = Some(unit.request());
             self.held = None;
         }
     }
 
-    /// While a write is held: the number of writes held before it, and its length.
+    /// Records that a write has been answered. True if a held write now waits for none any more.
+    pub(crate) fn answered(&mut self) -> bool {
+        self.under_way -= 1;
+        let last = self.holding && self.awaited == 1;
+        self.awaited = self.awaited.saturating_sub(1);
+        last
+    }
+
+    /// While a write is held that waits for no answer any more: the number of writes held before
+    /// it, and its length.
     pub(crate) fn held(&self) -> Option<(u64, u64)> {
-        let (_, len) = self.held.filter(|_| self.closed)?;
+        let (_, len) = self.held.filter(|_| self.holding && self.awaited == 0)?;
         Some((self.holds, len))
     }
 
-    /// Reopens the queue after a failed wait. Returns the number of queued units.
-    pub(crate) fn open(&mut self) -> usize {
-        self.closed = false;
+    /// Releases the held write after a failed wait.
+    pub(crate) fn release(&mut self) {
+        self.holding = false;
         self.deep = false;
         self.vain = (self.vain + 1).min(MOST_VAIN);
         self.skips = 1 << self.vain;
-        self.units.len()
     }
 
     /// Keeps the list of a merged unit for reuse.
@@ -214,10 +268,19 @@ impl Unit {
         }
     }
 
+    /// The (first) request that waits for this unit.
+    fn request(&self) -> (usize, u32) {
+        (self.from.shard, self.from.request)
+    }
+
+    fn overlaps(&self, start: u64, end: u64) -> bool {
+        self.offset < end && start < self.offset + self.len
+    }
+
     /// True if a write to this range must not overtake this unit.
     fn bars(&self, start: u64, end: u64) -> bool {
         matches!(self.action, Action::Flush { .. } | Action::RangeJob(_))
-            || self.offset < end && start < self.offset + self.len
+            || self.overlaps(start, end)
     }
 
     fn append(&mut self, next: Unit) {
@@ -335,22 +398,64 @@ mod tests {
         assert_eq!(take(&mut queue, false), Some((64, 32)), "a whole stripe");
         put(&mut queue, 96, 8);
         assert_eq!(take(&mut queue, false), None, "a part of one");
-        put(&mut queue, 2000, 16);
-        assert_eq!(take(&mut queue, false), None, "that does not continue it");
+        put(&mut queue, 3000, 16);
+        assert_eq!(take(&mut queue, false), Some((3000, 16)), "another write passes it");
         put(&mut queue, 104, 8);
-        assert_eq!(take(&mut queue, true), None, "that does, and more may come");
+        assert_eq!(take(&mut queue, true), None, "the continuation, and more may come");
         put(&mut queue, 112, 16);
         assert_eq!(take(&mut queue, true), Some((96, 32)));
+        put(&mut queue, 2000, 16);
         assert_eq!(take(&mut queue, true), Some((2000, 16)), "no stream");
         put(&mut queue, 2016, 16);
         assert_eq!(take(&mut queue, true), Some((2016, 16)), "one at a time");
         put(&mut queue, 2032, 8);
         assert_eq!(take(&mut queue, false), None);
-        assert!(queue.held().is_some());
-        assert_eq!(queue.open(), 1);
+        assert!(queue.held().is_some(), "a new stream waits for no answer");
+        queue.release();
         assert_eq!(take(&mut queue, true), Some((2032, 8)), "nothing has come");
         put(&mut queue, 2040, 4);
         assert_eq!(take(&mut queue, true), Some((2040, 4)), "no second wait");
+    }
+
+    #[test]
+    fn a_held_write_waits_for_the_answers_that_may_bring_its_continuation() {
+        let (pool, mut queue) = (Pool::new(0), Queue::default());
+        let take = |queue: &mut Queue, number, offset, len| {
+            queue.push(write(&pool, number, offset, len));
+            let unit = queue.pop(64)?;
+            match queue.may_go_on(&unit, 64, false) {
+                true => queue.hold(unit),
+                false => queue.taken(&unit),
+            }
+            queue.is_holding().then_some(())
+        };
+        assert!(take(&mut queue, 0, 0, 64).is_none());
+        assert!(take(&mut queue, 1, 64, 64).is_none());
+        assert!(take(&mut queue, 1, 128, 32).is_some());
+        assert!(queue.held().is_none(), "the answer to request 0 may bring more");
+        assert!(queue.answered() && queue.held().is_some(), "that to request 1 cannot");
+        assert!(!queue.answered());
+        assert!(take(&mut queue, 2, 160, 64).is_none(), "it has come");
+    }
+
+    #[test]
+    fn what_overlaps_a_held_write_or_flushes_releases_it() {
+        let pool = Pool::new(0);
+        let flush = || Unit::unasked(0, 0..0, Action::Flush { after: 0 });
+        for next in [write(&pool, 7, 8, 64), flush()] {
+            let mut queue = Queue::default();
+            queue.push(write(&pool, 0, 0, 32));
+            let unit = queue.pop(64).expect("the queue is open");
+            assert!(queue.may_go_on(&unit, 64, false));
+            queue.hold(unit);
+            assert!(queue.pop(64).is_none());
+            queue.push(next);
+            let unit = queue.pop(64).expect("released");
+            assert_eq!((unit.offset, unit.len, queue.is_holding()), (0, 32, false));
+            assert!(!queue.may_go_on(&unit, 64, false), "not held again");
+            queue.taken(&unit);
+            assert!(queue.pop(64).is_some(), "and the other one after it");
+        }
     }
 
     #[test]
@@ -366,7 +471,7 @@ mod tests {
                 sent += 8;
             } else if queue.held().is_some() {
                 waits += 1;
-                queue.open();
+                queue.release();
             }
             if let Some(unit) = queue.pop(64) {
                 if queue.may_go_on(&unit, 64, false) {
@@ -374,6 +479,7 @@ mod tests {
                     continue;
                 }
                 queue.taken(&unit);
+                queue.answered();
                 written = unit.offset + unit.len;
             }
         }

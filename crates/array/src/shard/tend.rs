@@ -107,8 +107,9 @@ impl Shard {
         }
     }
 
-    /// Releases a held write if its continuation does not come in time. The wait is proportional to
-    /// its size: about the time in which a client at 800 MB/s sends as much again.
+    /// Releases a held write if its continuation does not come in time after the last answer that
+    /// could bring it. The wait is proportional to its size: about the time in which a client at
+    /// 800 MB/s sends as much again.
     pub(super) async fn release_held(self: Rc<Self>) {
         while !self.engine.stopping.get() {
             let held = self.queue.borrow().held();
@@ -123,8 +124,8 @@ impl Shard {
             if self.queue.borrow().held() != held {
                 continue;
             }
-            let units = self.queue.borrow_mut().open();
-            (0..units).for_each(|_| self.wake_idle());
+            self.queue.borrow_mut().release();
+            self.wake_idle();
         }
     }
 
