@@ -134,6 +134,22 @@ pub fn is_offered() -> bool {
     asked.is_ok() && features & FLAGS == FLAGS
 }
 
+/// True if this kernel's ublk survives a server that is killed while it takes requests. Linux 6.12
+/// may dereference a null pointer in `io_fallback_tw`. Linux 6.15 has a fix of that race, by its
+/// title: "ublk: fix race between io_uring_cmd_complete_in_task and ublk_cancel_cmd".
+pub fn survives_kill() -> bool {
+    std::fs::read_to_string("/proc/sys/kernel/osrelease").is_ok_and(|text| is_mended(&text))
+}
+
+/// Whether a kernel of this release, such as `6.12.95-amd64`, is from 6.15 or later.
+fn is_mended(release: &str) -> bool {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+        return false;
+    };
+    (major, minor) >= (6, 15)
+}
+
 /// Makes a device with the properties of `limits`, for `owner`; it has no block device yet. If it
 /// is `recoverable`, requests wait for the next server, otherwise they fail without one. May block,
 /// as all calls of this module.
@@ -358,5 +374,20 @@ mod tests {
         assert_ne!(params.max_discard_sectors, 0);
         let params = params_of(&io::Limits { read_only: true, ..limits });
         assert_eq!((params.attributes & READ_ONLY, params.parts), (READ_ONLY, BASIC));
+    }
+
+    #[test]
+    fn the_release_tells_whether_the_race_is_fixed() {
+        for (release, mended) in [
+            ("6.12.95-amd64", false),
+            ("6.14.0", false),
+            ("6.15.0-rc1\n", true),
+            ("6.18.5", true),
+            ("7.0", true),
+            ("5.19", false),
+            ("", false),
+        ] {
+            assert_eq!(is_mended(release), mended, "{release}");
+        }
     }
 }

@@ -16,7 +16,8 @@ pub(crate) struct Attach {
     /// Name or UUID of the array
     #[arg(value_name = "NAME")]
     name: String,
-    /// Way of the kernel's requests to the server [default: the first that the kernel offers]
+    /// Way of the kernel's requests to the server [default: the first that the kernel offers, before
+    /// Linux 6.15 nbd before ublk]
     #[arg(long, value_name = "WAY")]
     how: Option<How>,
     #[command(flatten)]

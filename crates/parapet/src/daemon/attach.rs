@@ -287,12 +287,17 @@ fn link_of(source: &Source) -> PathBuf {
     Path::new("/dev/parapet").join(places::file_name(&source.name, &source.uuid))
 }
 
-/// The best way that the kernel offers, or the one that is asked for.
+/// The best way that the kernel offers, or the one that is asked for. A ublk that may bring the
+/// kernel down when the server is killed comes after the NBD client.
 ///
 /// # Errors
 /// Says what is missing, and how to load it.
 async fn choose(asked: Option<&str>) -> Result<&'static str> {
     let offered = aside(|| (os::ublk::is_offered(), os::nbd::is_offered())).await?;
+    let asked = match offered {
+        (true, true) if asked.is_none() && !os::ublk::survives_kill() => Some("nbd"),
+        _ => asked,
+    };
     let missing = |message: &str, action: &str| Err(Failure::new(Id::Missing, message, action));
     match (asked, offered) {
         (None | Some("ublk"), (true, _)) => Ok("ublk"),
