@@ -126,6 +126,8 @@ pub struct Report {
     pub stale: Vec<u32>,
     /// The region that is being resynced.
     pub resyncing: Option<Region>,
+    /// Regions in which no grant is given: an operator must accept a loss.
+    pub holes: u32,
 }
 
 /// A client that is joined.
@@ -154,7 +156,7 @@ structures! {
     Hello { speaker, array, member }
     Label { name, array, member, members, shape }
     Welcome { name, config, addresses }
-    Report { term, active, config, clients, undeclared, evicting, later, unsync, stale, resyncing }
+    Report { term, active, config, clients, undeclared, evicting, later, unsync, stale, resyncing, holes }
     Joined { client, incarnation, silent_ms, regions }
     Value { term, leader, config }
     Decided { version, value }

@@ -51,9 +51,10 @@ impl Leader {
         if !(all || (late && in_sync >= self.config.needed().max(1))) {
             return;
         }
-        let live = |member: &MemberId| self.config.live().any(|live| live == *member);
+        // Those of the others may be old: their marks would make holes where there are none.
+        let whole = |member: &MemberId| self.config.is_in_sync(*member);
         let logs: Vec<&Log> =
-            logs.iter().filter(|(member, _)| live(member)).map(|(_, log)| log).collect();
+            logs.iter().filter(|(member, _)| whole(member)).map(|(_, log)| log).collect();
         let mut marks = Log::united(logs);
         marks.retain(|mark| match *mark {
             Mark::Stale(member, _) => !self.config.is_in_sync(member),
