@@ -261,6 +261,12 @@ impl Client {
         }
     }
 
+    fn gives_way(&self, request: &Request) -> bool {
+        let reads = matches!(request.work, Work::Read(_)) && !request.started;
+        let config = self.config.as_ref().expect("requests start in an epoch");
+        reads && locks(config, &request.work).is_some()
+    }
+
     /// True while requests may start.
     fn may_start(&self) -> bool {
         let lease = self.timing.lease_ms.saturating_sub(self.timing.margin_ms);
@@ -282,10 +288,11 @@ impl Client {
             return;
         }
         self.commit();
-        // Requests that lock one stripe run one after the other; first those that members may have.
+        // Requests that lock one stripe run one after the other. A read that recovers gives way to
+        // writes: one that members may have must end before a region is given back.
         let mut locked = BTreeSet::new();
         let mut numbers: Vec<u64> = self.requests.keys().copied().collect();
-        numbers.sort_by_key(|number| (!self.requests[number].started, *number));
+        numbers.sort_by_key(|number| (self.gives_way(&self.requests[number]), *number));
         for number in numbers {
             let request = &self.requests[&number];
             let (idle, started) = (request.attempt.is_none(), request.started);

@@ -4,6 +4,7 @@ use cluster::change::{Change, Way};
 use cluster::client::{self, Failure};
 use cluster::code;
 use cluster::ids::{ClientId, RequestId};
+use cluster::record::Mark;
 
 use super::{Event, WORK_MS, World};
 use crate::ground::Task;
@@ -93,8 +94,10 @@ impl World {
     /// A request was refused: sometimes an operator looks at it.
     fn refused(&mut self) {
         self.mark(marks::REFUSED);
-        // A client died, and a member was not in sync.
-        let evicted = self.oracle.fenced.values().any(|upto| upto.0 > 0);
+        // A client is evicted, and a member was not in sync.
+        let dead = |mark: &Mark| matches!(mark, Mark::Evicted(_, upto) if upto.0 > 0);
+        let evicted =
+            self.ground.members.iter().any(|node| node.header.log.marks.iter().any(dead));
         let degraded = self.marks.contains(marks::REMOVED) || self.marks.contains(marks::RESTARTED);
         let story = || String::from("a request is refused without a reason");
         self.require(if evicted && degraded { Ok(()) } else { Err(story()) });
