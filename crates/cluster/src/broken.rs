@@ -76,7 +76,7 @@ ways! {
     RecoversUnlocked: "I9",
     /// A write is acknowledged before it is durable.
     AcksVolatile: "0035, I15",
-    /// A resync recovers data from parity of a dead client.
+    /// A resync recovers data from parity that a dead client left behind.
     ResyncTrustsParity: "I9",
     /// A region whose writer died is resynced although a member that holds data is not in sync.
     HoleRebuilt: "I9, section 0 (2)",
@@ -136,7 +136,7 @@ ways! {
     RebuildingUnchecked: "§3.5, I3",
 
     // ---- takeover
-    /// The grant log is the intersection of what members have.
+    /// The grant log is the intersection of what members have, in sync or not.
     RecoveryIntersects: "§3.6",
     /// Holders in the log that have not declared themselves count as gone.
     DeclarationSkipped: "§3.6",

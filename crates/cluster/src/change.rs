@@ -160,13 +160,8 @@ mod tests {
     use crate::ids::{ArrayId, BootId, Epoch};
 
     fn config(level: Level, states: &str) -> Config {
-        let shape = Shape {
-            level,
-            regions: 1,
-            region_blocks: 6,
-            piece_bytes: 2,
-            mode: Mode::Exclusive,
-        };
+        let shape =
+            Shape { level, regions: 1, region_blocks: 6, piece_bytes: 2, mode: Mode::Exclusive };
         let state = |letter| match letter {
             'i' => State::InSync,
             'r' => State::Rebuilding,
@@ -216,7 +211,10 @@ mod tests {
                 let expected = code::pieces(&config.shape, members, stripe, &new);
                 for member in config.live() {
                     let after = settled.get(&member).unwrap_or(&before[&member]);
-                    assert_eq!(*after, expected[&member], "{config:?} {stripe} {start}..{end} {way:?}");
+                    assert_eq!(
+                        *after, expected[&member],
+                        "{config:?} {stripe} {start}..{end} {way:?}"
+                    );
                 }
             }
         }

@@ -180,7 +180,8 @@ mod tests {
             let content: Vec<u8> = (1..=stripe_bytes(&shape, members) as u8).collect();
             let spares = level.spares(members);
             let absent = |mask: &usize| mask.count_ones() as usize <= spares;
-            for (missing, stripe) in (0..1_usize << members).filter(absent).zip((0_u64..12).cycle()) {
+            for (missing, stripe) in (0..1_usize << members).filter(absent).zip((0_u64..12).cycle())
+            {
                 let pieces = pieces(&shape, members, stripe, &content);
                 let state = |slot| match missing >> slot & 1 {
                     0 => State::InSync,
@@ -192,7 +193,11 @@ mod tests {
                 let sources = sources(&config, stripe, |member| config.is_in_sync(member));
                 let sources = sources.expect("enough members");
                 let read = sources.iter().map(|m| (*m, pieces[m].clone())).collect();
-                assert_eq!(super::content(&config, stripe, &read), content, "{level:?} {missing:b}");
+                assert_eq!(
+                    super::content(&config, stripe, &read),
+                    content,
+                    "{level:?} {missing:b}"
+                );
             }
         }
     }

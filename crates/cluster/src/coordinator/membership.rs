@@ -52,7 +52,9 @@ impl Leader {
             return;
         }
         // Those of the others may be old: their marks would make holes where there are none.
-        let whole = |member: &MemberId| self.config.is_in_sync(*member);
+        let whole = |member: &MemberId| {
+            self.config.is_in_sync(*member) || broken(Broken::RecoveryIntersects)
+        };
         let logs: Vec<&Log> =
             logs.iter().filter(|(member, _)| whole(member)).map(|(_, log)| log).collect();
         let mut marks = Log::united(logs);

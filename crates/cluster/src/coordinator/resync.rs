@@ -160,8 +160,9 @@ impl Leader {
             }
             State::Missing => false,
         };
-        let trusted = member == MemberId(0) && broken(Broken::ResyncTrustsParity);
-        whole && !(trusted && self.config.live().count() == self.config.slots.len())
+        let all = self.config.in_sync().count() == self.config.slots.len();
+        let recovered = self.config.shape.level.is_striped() && member == MemberId(0) && all;
+        whole && !(recovered && broken(Broken::ResyncTrustsParity))
     }
 
     fn writes(&self) -> Vec<(MemberId, Io)> {

@@ -143,7 +143,9 @@ impl Ground {
                 for cached in [true, false] {
                     let matches = self.matches(config, stripe, cached);
                     require(matches, || {
-                        format!("I2: stripe {stripe} of clean {region:?} differs (cached: {cached})")
+                        format!(
+                            "I2: stripe {stripe} of clean {region:?} differs (cached: {cached})"
+                        )
                     })?;
                 }
             }
@@ -171,7 +173,13 @@ impl Ground {
     }
 
     /// A member in sync that does not hold its piece of this content.
-    fn lacks(&self, config: &Config, stripe: u64, content: &[u8], cached: bool) -> Option<MemberId> {
+    fn lacks(
+        &self,
+        config: &Config,
+        stripe: u64,
+        content: &[u8],
+        cached: bool,
+    ) -> Option<MemberId> {
         let pieces = code::pieces(&config.shape, config.slots.len(), stripe, content);
         config.in_sync().find(|member| self.piece(*member, stripe, cached) != pieces[member])
     }
@@ -205,7 +213,9 @@ impl Ground {
             })?;
             let lacks = self.lacks(config, stripe, &content, cached);
             require(lacks.is_none(), || {
-                format!("I6: a write of stripe {stripe} is acknowledged, {lacks:?} lacks it ({cached})")
+                format!(
+                    "I6: a write of stripe {stripe} is acknowledged, {lacks:?} lacks it ({cached})"
+                )
             })?;
         }
         Ok(())

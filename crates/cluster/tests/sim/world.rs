@@ -87,7 +87,7 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, history: bool) -> World {
         let mut rng = Rng::stream(seed, "cluster", 0);
-        let striped = Ground::striped(&mut Rng::stream(seed, "striped", 0));
+        let striped = Ground::striped(&mut Rng::stream(seed, "code", 0));
         let ground = Ground::choose(&mut rng, striped);
         let config = ground.config.clone();
         let members = config.slots.len();
