@@ -83,6 +83,8 @@ pub enum Ask {
     Report,
     /// To a coordinator: evict this client; answered when every member has fenced it.
     Evict(ClientId),
+    /// To a coordinator: serve inconsistent regions again, whatever some of their blocks hold.
+    AcceptLoss,
 }
 
 /// The answer to a command.
@@ -100,6 +102,8 @@ pub enum Told {
     Evicted(Incarnation),
     /// Refused or failed, and why.
     Failed(String),
+    /// So many regions will be served again.
+    Accepted(u32),
 }
 
 /// The state of a coordinator's reign.
@@ -164,10 +168,10 @@ structures! {
 
 choices! {
     Speaker { 0 = Client(id, incarnation), 1 = Candidate(id), 2 = Operator }
-    Ask { 0 = Describe, 1 = Format(label), 2 = Welcome, 3 = Report, 4 = Evict(client) }
+    Ask { 0 = Describe, 1 = Format(label), 2 = Welcome, 3 = Report, 4 = Evict(client), 5 = AcceptLoss }
     Told {
         0 = Described(bytes, sector, label), 1 = Formatted(boot), 2 = Welcome(welcome),
-        3 = Report(report), 4 = Evicted(upto), 5 = Failed(why)
+        3 = Report(report), 4 = Evicted(upto), 5 = Failed(why), 6 = Accepted(regions)
     }
 }
 

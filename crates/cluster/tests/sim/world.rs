@@ -278,6 +278,9 @@ impl World {
                 client.machine = None;
                 client.tasks.clear();
                 self.sent.retain(|&(of, _), _| of != index);
+                if self.ground.config.shape.level.is_striped() {
+                    self.forget_sent(index);
+                }
             }
             Node::Member(index) => {
                 let lost = self.ground.members[index].medium.crash(&mut self.rng);
@@ -288,6 +291,16 @@ impl World {
                 self.ground.members[index].machine = None;
             }
         }
+    }
+
+    /// Some of what a dead client has sent never left its host: a stripe is new in part.
+    fn forget_sent(&mut self, index: usize) {
+        let peer = Peer::Client(ClientId(index as u32));
+        let rng = &mut self.rng;
+        self.queue.retain(|_, event| match event {
+            Event::Deliver(_, Packet::ToMember(from, _)) if *from == peer => rng.percent(50),
+            _ => true,
+        });
     }
 
     /// A header that was being written is old, new or torn.
