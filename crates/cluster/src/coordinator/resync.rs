@@ -105,6 +105,11 @@ impl Leader {
         if !self.is_active() || !self.inherited.is_empty() {
             return;
         }
+        // Its holder may have died meanwhile.
+        let drains = |job: &Job| job.stage == Stage::Draining && self.is_holed(job.region);
+        if self.job.as_ref().is_some_and(drains) {
+            self.stop_job();
+        }
         if self.job.is_none() {
             let Some(region) = self.pick() else { return };
             let (ops, got) = (BTreeMap::new(), BTreeMap::new());
