@@ -160,7 +160,9 @@ structures! {
     Hello { speaker, array, member }
     Label { name, array, member, members, shape }
     Welcome { name, config, addresses }
-    Report { term, active, config, clients, undeclared, evicting, later, unsync, stale, resyncing, holes }
+    Report {
+        term, active, config, clients, undeclared, evicting, later, unsync, stale, resyncing, holes
+    }
     Joined { client, incarnation, silent_ms, regions }
     Value { term, leader, config }
     Decided { version, value }
@@ -168,7 +170,9 @@ structures! {
 
 choices! {
     Speaker { 0 = Client(id, incarnation), 1 = Candidate(id), 2 = Operator }
-    Ask { 0 = Describe, 1 = Format(label), 2 = Welcome, 3 = Report, 4 = Evict(client), 5 = AcceptLoss }
+    Ask {
+        0 = Describe, 1 = Format(label), 2 = Welcome, 3 = Report, 4 = Evict(client), 5 = AcceptLoss
+    }
     Told {
         0 = Described(bytes, sector, label), 1 = Formatted(boot), 2 = Welcome(welcome),
         3 = Report(report), 4 = Evicted(upto), 5 = Failed(why), 6 = Accepted(regions)

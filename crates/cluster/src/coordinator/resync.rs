@@ -12,8 +12,9 @@
 //! **Holes.** At levels 5 and 6 all blocks of a stripe share its parity. If a client dies while it
 //! writes, parity may be old or new. If a member that holds data is not in sync then, its blocks
 //! can be recovered from nothing: not even those that nobody wrote. Such a region is UNSYNC *and*
-//! stale on a member. No grant is given in it, and so no block in it is recovered, until an operator
-//! accepts that blocks of this member may be garbage. Blocks on members in sync are read all along.
+//! stale on a member. No grant is given in it, and so no block in it is recovered, until an
+//! operator accepts that blocks of this member may be garbage. Blocks on members in sync are read
+//! all along.
 //!
 //! The requests carry the term: a deposed coordinator's resync is refused, and drained, before its
 //! successor starts one. A change of the membership abandons the job; its marks are still set.

@@ -191,8 +191,8 @@ fn a_member_dies_and_is_rebuilt() {
     assert!(rig.io(1, &["read -P 2 0 1M", "read -P 1 1M 7M", "read -P 3 16M 1M"]));
 }
 
-/// RAID 5: blocks of one stripe, written by two hosts in turn; a block on a dead member is recovered
-/// and written, then the member is rebuilt.
+/// RAID 5: two hosts write blocks of one stripe in turn; blocks on a dead member are recovered and
+/// written, then the member is rebuilt.
 #[test]
 fn stripes_are_handed_over_and_survive_a_member() {
     let mut rig = Rig::of("5", "exclusive");

@@ -20,8 +20,8 @@ impl World {
     pub fn restore(&mut self, time: Ms) {
         let now = &self.value;
         let same = |old: &Value| old.config == now.config && old.term < now.term;
-        // Nobody has heard of an epoch that was only decided. And where half of the members suffice,
-        // those that were removed later cannot contradict.
+        // Nobody has heard of an epoch that was only decided. And where half of the members
+        // suffice, those that were removed later cannot contradict.
         let members = &self.ground.members;
         let half = now.config.slots.len() / 2;
         let told = now.config.shape.level != Level::Mirror

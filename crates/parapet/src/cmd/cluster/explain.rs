@@ -120,7 +120,9 @@ fn clients(status: &ClusterStatus) -> Vec<String> {
     if inconsistent > 0 {
         let count = regions(inconsistent, status);
         all.push(format!(
-            "a client died that was writing {count} while a member was not in sync: parity there may              be wrong, so writes there fail, and reads of what that member holds. `parapet cluster              accept-loss` serves them again; compare what lies there with a backup"
+            "a client died that was writing {count} while a member was not in sync: parity may \
+             be wrong there. Writes there fail, and reads of what that member holds. Compare with \
+             a backup; `parapet cluster accept-loss` serves them again"
         ));
     }
     if all.is_empty() {
