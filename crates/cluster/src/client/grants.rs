@@ -151,14 +151,16 @@ impl Client {
         }
         self.holds.remove(&region);
         let config = self.config.as_ref().expect("grants are wanted in an epoch");
-        let refused = self.requests.extract_if(.., |_, request| {
-            locks(config, &request.work).is_some_and(|stripe| config.shape.region(stripe) == region)
-        });
-        for (_, request) in refused {
-            if let For::Upper(id) = request.cause {
+        let waits = |work: &Work| {
+            locks(config, work).is_some_and(|stripe| config.shape.region(stripe) == region)
+        };
+        self.requests.retain(|_, request| {
+            let refused = waits(&request.work);
+            if let (true, For::Upper(id)) = (refused, request.cause) {
                 out.push(Action::Done(id, Err(Failure::Inconsistent)));
             }
-        }
+            !refused
+        });
     }
 
     /// The flush before a release is complete.
