@@ -61,6 +61,28 @@ ways! {
     /// A client takes a grant of a deposed coordinator.
     OldGrantTaken: "I4",
 
+    // ---- stripes of levels 5 and 6
+    /// After a fault, new parity is computed again from data of which a part is new already.
+    ParityRecomputed: "I8, §3.5",
+    /// A region is released between the reads and the writes of a read-modify-write.
+    ReleasesBetween: "I8, §3.2",
+    /// Two writes of a stripe overlap.
+    StripeUnlocked: "I8",
+    /// Q keeps its old bytes in a read-modify-write.
+    QNotUpdated: "I2",
+    /// A block is recovered without the region's grant, while others write the stripe.
+    RecoversUngranted: "I9",
+    /// A block is recovered while a write of the same client is under way in its stripe.
+    RecoversUnlocked: "I9",
+    /// A write is acknowledged before it is durable.
+    AcksVolatile: "0035, I15",
+    /// A resync recovers data from parity that a dead client left behind.
+    ResyncTrustsParity: "I9",
+    /// A region whose writer died is resynced although a member that holds data is not in sync.
+    HoleRebuilt: "I9, section 0 (2)",
+    /// A stale member is a source of a resync.
+    StaleIsSource: "I12",
+
     // ---- client death
     /// Regions of a dead client become free without a fence.
     EvictsUnfenced: "§3.4, I7",
@@ -114,7 +136,7 @@ ways! {
     RebuildingUnchecked: "§3.5, I3",
 
     // ---- takeover
-    /// The grant log is the intersection of what members have.
+    /// The grant log is the intersection of what members have, in sync or not.
     RecoveryIntersects: "§3.6",
     /// Holders in the log that have not declared themselves count as gone.
     DeclarationSkipped: "§3.6",

@@ -1,80 +1,160 @@
-//! A block as pieces on the members, and back.
+//! A stripe as pieces on the members, and back.
 //!
 //! ```text
-//!   mirror   block B          → B  B  B
-//!   3.5      block d0 d1      → d0  d1  d0⊕d1         order 1
-//!            block d0 d1 d2 d3→ d0  d1  d2  d3  ⊕     order 2
+//!   mirror   block B           → B  B  B
+//!   3.5      block d0 d1       → d0  d1  d0⊕d1        order 1
+//!            block d0 d1 d2 d3 → d0  d1  d2  d3  ⊕    order 2
+//!   5, 6     blocks B0 B1 …    → a piece each, and P (and Q), which turn:
+//!
+//!              5, 3 members           6, 5 members
+//!              s=0   0  1  P          s=0   Q  0  1  2  P
+//!              s=1   3  P  2          s=1   3  4  5  P  Q
+//!              s=2   P  4  5          s=2   7  8  P  Q  6
 //! ```
+//!
+//! Levels 1 and 3.5 have one block in a stripe. Levels 5 and 6 have several, as md's left-symmetric
+//! layout with a chunk of one block: a read of a block asks one member, and blocks in order fill
+//! stripes.
 //!
 //! A resync reads the pieces that a reader reads and writes the others from them. So reads do not
 //! change when a resync runs: nobody has to ask whether a region is dirty.
 //!
-//! Invariant: [`sources`] of a configuration determine the block, and are in sync.
+//! Invariant: [`sources`] determine the stripe, and are in sync.
 
 use std::collections::BTreeMap;
 
 use crate::config::{Config, Level, Shape};
-use crate::ids::{MemberId, Region};
+use crate::ids::MemberId;
+
+/// Pieces, by member.
+pub type Pieces = BTreeMap<MemberId, Vec<u8>>;
+
+/// Pieces of a stripe that hold data.
+fn data(level: Level, members: usize) -> usize {
+    if level == Level::Mirror { 1 } else { members - level.spares(members) }
+}
+
+/// Blocks of a stripe.
+pub fn width(shape: &Shape, members: usize) -> usize {
+    if shape.level.is_striped() { data(shape.level, members) } else { 1 }
+}
+
+/// Bytes of a stripe's blocks.
+pub fn stripe_bytes(shape: &Shape, members: usize) -> usize {
+    let piece = usize::try_from(shape.piece_bytes).expect("a piece fits in memory");
+    piece * data(shape.level, members)
+}
 
 /// Bytes of a block of an array with this many members.
 pub fn block_bytes(shape: &Shape, members: usize) -> usize {
-    let piece = usize::try_from(shape.piece_bytes).expect("a piece fits in memory");
-    match shape.level {
-        Level::Mirror => piece,
-        Level::Fragments => piece * (members - 1),
-    }
+    stripe_bytes(shape, members) / width(shape, members)
 }
 
-fn xor(into: &mut [u8], piece: &[u8]) {
-    for (byte, other) in into.iter_mut().zip(piece) {
-        *byte ^= other;
-    }
+/// The stripe of a block, and the block's number in it.
+pub fn place(config: &Config, block: u64) -> (u64, usize) {
+    let width = width(&config.shape, config.slots.len()) as u64;
+    (block / width, usize::try_from(block % width).expect("less than the members"))
 }
 
-/// The piece of each member.
+/// The members of a stripe's pieces: data in order, then P, then Q.
+pub fn columns(level: Level, members: usize, stripe: u64) -> Vec<MemberId> {
+    let turn = usize::try_from(stripe % members as u64).expect("less than the members");
+    let (data, p) = (data(level, members), members - 1 - turn);
+    let slot = |column: usize| match (level.is_striped(), column.checked_sub(data)) {
+        (false, _) => column,
+        (true, None) => (p + members - data + column) % members,
+        (true, Some(parity)) => (p + parity) % members,
+    };
+    let id = |column| MemberId(u16::try_from(slot(column)).expect("at most 65535 members"));
+    (0..members).map(id).collect()
+}
+
+/// Bytes with their exponents in Q.
+pub fn terms<'a>(data: &[&'a [u8]]) -> Vec<parity::Term<'a>> {
+    (0..).zip(data.iter().copied()).collect()
+}
+
+/// The pieces of all members.
 ///
 /// # Panics
-/// If the block does not have its length.
-pub fn pieces(shape: &Shape, members: usize, block: &[u8]) -> Vec<Vec<u8>> {
-    assert_eq!(block.len(), block_bytes(shape, members), "a whole block");
+/// If `content` is not the length of a stripe.
+pub fn pieces(shape: &Shape, members: usize, stripe: u64, content: &[u8]) -> Pieces {
+    assert_eq!(content.len(), stripe_bytes(shape, members), "a whole stripe");
+    let columns = columns(shape.level, members, stripe);
     if shape.level == Level::Mirror {
-        return vec![block.to_vec(); members];
+        return columns.into_iter().map(|member| (member, content.to_vec())).collect();
     }
-    let piece = block.len() / (members - 1);
-    let mut pieces: Vec<Vec<u8>> = block.chunks(piece).map(<[u8]>::to_vec).collect();
-    let mut parity = vec![0; piece];
-    pieces.iter().for_each(|piece| xor(&mut parity, piece));
-    pieces.push(parity);
-    pieces
+    let length = content.len() / data(shape.level, members);
+    let data: Vec<&[u8]> = content.chunks(length).collect();
+    let (mut p, mut q) = (vec![0; length], vec![0; length]);
+    let mut all: Vec<Vec<u8>> = data.iter().map(|piece| piece.to_vec()).collect();
+    if shape.level == Level::Raid6 {
+        parity::best().pq(&terms(&data), &mut p, &mut q);
+    } else {
+        parity::best().xor(&data, &mut p);
+    }
+    all.extend([p, q]);
+    columns.into_iter().zip(all).collect()
 }
 
-/// The members whose pieces a reader reads; `None` if too few are in sync.
-pub fn sources(config: &Config, region: Region) -> Option<Vec<MemberId>> {
-    let in_sync: Vec<MemberId> = config.in_sync().collect();
-    if !config.serves() {
+/// The members whose pieces determine a stripe, data first; `None` if too few are `usable`.
+pub fn sources(
+    config: &Config,
+    stripe: u64,
+    usable: impl Fn(MemberId) -> bool,
+) -> Option<Vec<MemberId>> {
+    let (level, members) = (config.shape.level, config.slots.len());
+    let columns = columns(level, members, stripe);
+    let found: Vec<MemberId> = columns.into_iter().filter(|&member| usable(member)).collect();
+    if found.len() < config.needed() {
         return None;
     }
-    Some(match config.shape.level {
+    Some(match level {
         // The same copy for all clients and for the resync: reads are repeatable.
         Level::Mirror => {
-            vec![in_sync[usize::try_from(region.0).expect("small") % in_sync.len()]]
+            let region = usize::try_from(config.shape.region(stripe).0).expect("small");
+            vec![found[region % found.len()]]
         }
-        Level::Fragments => in_sync.into_iter().take(config.slots.len() - 1).collect(),
+        _ => found.into_iter().take(data(level, members)).collect(),
     })
 }
 
-/// The block, from the pieces of [`sources`].
+/// The stripe, from the pieces of [`sources`].
 ///
 /// # Panics
 /// If a piece is missing.
-pub fn block(config: &Config, pieces: &BTreeMap<MemberId, Vec<u8>>) -> Vec<u8> {
-    if config.shape.level == Level::Mirror {
+pub fn content(config: &Config, stripe: u64, pieces: &Pieces) -> Vec<u8> {
+    let (level, members) = (config.shape.level, config.slots.len());
+    if level == Level::Mirror {
         return pieces.values().next().expect("one source").clone();
     }
-    let mut lost = vec![0; usize::try_from(config.shape.piece_bytes).expect("fits in memory")];
-    pieces.values().for_each(|piece| xor(&mut lost, piece));
-    let data = config.members().take(config.slots.len() - 1);
-    data.flat_map(|member| pieces.get(&member).unwrap_or(&lost).clone()).collect()
+    let count = data(level, members);
+    let columns = columns(level, members, stripe);
+    let got: Vec<Option<&[u8]>> =
+        columns.iter().map(|member| pieces.get(member).map(Vec::as_slice)).collect();
+    let length = usize::try_from(config.shape.piece_bytes).expect("fits in memory");
+    let mut lost = (0..).zip(&got[..count]).filter(|(_, piece)| piece.is_none());
+    let (first, second) = (lost.next().map(|(e, _)| e), lost.next().map(|(e, _)| e));
+    let known: Vec<parity::Term> =
+        (0..).zip(&got[..count]).filter_map(|(e, piece)| Some((e, (*piece)?))).collect();
+    let (p, q) = (got[count], got.get(count + 1).copied().flatten());
+    let (mut one, mut two) = (vec![0; length], vec![0; length]);
+    let kernel = parity::best();
+    match (first, second, p, q) {
+        (None, ..) => {}
+        (Some(_), None, Some(p), _) => kernel.recover_one_p(&known, p, &mut one),
+        (Some(x), None, None, Some(q)) => kernel.recover_one_q(&known, q, x, &mut one),
+        (Some(x), Some(y), Some(p), Some(q)) => {
+            kernel.recover_two(&known, p, q, (x, &mut one), (y, &mut two));
+        }
+        _ => panic!("the sources do not determine the stripe"),
+    }
+    let piece = |(e, piece): (u8, &Option<&[u8]>)| match piece {
+        Some(piece) => piece.to_vec(),
+        None if Some(e) == first => one.clone(),
+        None => two.clone(),
+    };
+    (0..).zip(&got[..count]).flat_map(piece).collect()
 }
 
 #[cfg(test)]
@@ -84,24 +164,57 @@ mod tests {
     use crate::ids::{ArrayId, BootId, Epoch};
 
     #[test]
-    fn any_single_member_can_be_missing() {
-        for (level, members) in [(Level::Mirror, 2), (Level::Fragments, 3), (Level::Fragments, 5)] {
-            let mode = Mode::Shared;
-            let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 2, mode };
-            let content: Vec<u8> = (1..=block_bytes(&shape, members) as u8).collect();
-            let pieces = pieces(&shape, members, &content);
-            for missing in 0..=members {
-                let state = |slot| match slot == missing {
-                    true => State::Missing,
-                    false => State::InSync,
+    fn members_that_the_level_tolerates_can_be_missing() {
+        let levels = [
+            (Level::Mirror, 2),
+            (Level::Fragments, 3),
+            (Level::Fragments, 5),
+            (Level::Raid5, 3),
+            (Level::Raid5, 5),
+            (Level::Raid6, 4),
+            (Level::Raid6, 6),
+        ];
+        for (level, members) in levels {
+            let mode = Mode::Exclusive;
+            let shape = Shape { level, regions: 1, region_blocks: 12, piece_bytes: 2, mode };
+            let content: Vec<u8> = (1..=stripe_bytes(&shape, members) as u8).collect();
+            let spares = level.spares(members);
+            let absent = |mask: &usize| mask.count_ones() as usize <= spares;
+            for (missing, stripe) in (0..1_usize << members).filter(absent).zip((0_u64..12).cycle())
+            {
+                let pieces = pieces(&shape, members, stripe, &content);
+                let state = |slot| match missing >> slot & 1 {
+                    0 => State::InSync,
+                    _ => State::Missing,
                 };
                 let slots = (0..members).map(|slot| Slot { state: state(slot), boot: BootId(1) });
                 let slots = slots.collect();
                 let config = Config { array: ArrayId(1), epoch: Epoch(1), shape, slots };
-                let sources = sources(&config, Region(0)).expect("enough members");
-                let read = sources.iter().map(|&m| (m, pieces[usize::from(m.0)].clone())).collect();
-                assert_eq!(block(&config, &read), content);
+                let sources = sources(&config, stripe, |member| config.is_in_sync(member));
+                let sources = sources.expect("enough members");
+                let read = sources.iter().map(|m| (*m, pieces[m].clone())).collect();
+                assert_eq!(
+                    super::content(&config, stripe, &read),
+                    content,
+                    "{level:?} {missing:b}"
+                );
             }
         }
+    }
+
+    /// md's left-symmetric layout: DESIGN.md's `layout::geometry` has the same tables.
+    #[test]
+    fn parity_turns() {
+        let table = |level, members, stripe| {
+            let columns = columns(level, members, stripe);
+            let names = "0123456789".chars().take(data(level, members)).chain("PQ".chars());
+            let mut row = vec!['.'; members];
+            names.zip(columns).for_each(|(name, member)| row[usize::from(member.0)] = name);
+            row.into_iter().collect::<String>()
+        };
+        let rows = |level| (0..5).map(|stripe| table(level, 5, stripe)).collect::<Vec<_>>();
+        assert_eq!(rows(Level::Raid5), ["0123P", "123P0", "23P01", "3P012", "P0123"]);
+        assert_eq!(rows(Level::Raid6), ["Q012P", "012PQ", "12PQ0", "2PQ01", "PQ012"]);
+        assert_eq!(table(Level::Fragments, 3, 7), "01P");
     }
 }

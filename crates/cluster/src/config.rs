@@ -28,6 +28,36 @@ pub enum Level {
     Mirror,
     /// RAID 3.5: 2^k members hold a fragment each, the last one their XOR.
     Fragments,
+    /// RAID 5: a stripe has a block on each member but one, and their XOR.
+    Raid5,
+    /// RAID 6: a stripe has a block on each member but two, and P and Q.
+    Raid6,
+}
+
+impl Level {
+    /// Members that a stripe can lose; `members`: those of the array.
+    pub fn spares(self, members: usize) -> usize {
+        match self {
+            Level::Mirror => members - 1,
+            Level::Fragments | Level::Raid5 => 1,
+            Level::Raid6 => 2,
+        }
+    }
+
+    /// True if a stripe has several blocks, which one parity protects.
+    pub fn is_striped(self) -> bool {
+        matches!(self, Level::Raid5 | Level::Raid6)
+    }
+
+    /// The fewest members.
+    pub fn least(self) -> usize {
+        match self {
+            Level::Mirror => 1,
+            Level::Fragments => 2,
+            Level::Raid5 => 3,
+            Level::Raid6 => 4,
+        }
+    }
 }
 
 /// What a grant lets others do.
@@ -46,22 +76,23 @@ pub struct Shape {
     pub level: Level,
     /// Number of regions.
     pub regions: u32,
-    /// Blocks in a region.
+    /// Stripes of a region. At levels 1 and 3.5 a stripe has one block.
     pub region_blocks: u32,
-    /// Bytes of a block on one member.
+    /// Bytes of a stripe on one member.
     pub piece_bytes: u32,
     /// The grant that a write needs.
     pub mode: Mode,
 }
 
 impl Shape {
-    /// The region of a block.
-    pub fn region(&self, block: u64) -> Region {
-        Region(u32::try_from(block / u64::from(self.region_blocks)).expect("a block of the array"))
+    /// The region of a stripe.
+    pub fn region(&self, stripe: u64) -> Region {
+        let region = u32::try_from(stripe / u64::from(self.region_blocks));
+        Region(region.expect("a stripe of the array"))
     }
 
-    /// The blocks of a region.
-    pub fn blocks(&self, region: Region) -> std::ops::Range<u64> {
+    /// The stripes of a region.
+    pub fn stripes(&self, region: Region) -> std::ops::Range<u64> {
         let count = u64::from(self.region_blocks);
         u64::from(region.0) * count..(u64::from(region.0) + 1) * count
     }
@@ -147,10 +178,7 @@ impl Config {
 
     /// The number of members in sync without which nobody may do I/O.
     pub fn needed(&self) -> usize {
-        match self.shape.level {
-            Level::Mirror => 1,
-            Level::Fragments => self.slots.len() - 1,
-        }
+        self.slots.len() - self.shape.level.spares(self.slots.len())
     }
 
     /// True if the data can be read and written.

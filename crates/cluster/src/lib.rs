@@ -29,6 +29,7 @@
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 pub mod broken;
+pub mod change;
 pub mod client;
 pub mod code;
 pub mod config;

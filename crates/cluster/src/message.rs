@@ -35,9 +35,9 @@ pub struct Stamp {
 /// A member request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Io {
-    /// Read the piece of a block.
+    /// Read the piece of a stripe.
     Read(u64),
-    /// Write the piece of a block.
+    /// Write the piece of a stripe.
     Write(u64, Vec<u8>),
     /// Make all completed writes durable.
     Flush,
@@ -160,4 +160,6 @@ pub enum ToClient {
     Released(Region, GrantId),
     /// Incarnations below this one are evicted.
     Evicted(Incarnation),
+    /// No grant: parity of the region may be wrong while a member that holds data is not in sync.
+    Refused(Region, GrantId),
 }

@@ -83,6 +83,8 @@ pub enum Ask {
     Report,
     /// To a coordinator: evict this client; answered when every member has fenced it.
     Evict(ClientId),
+    /// To a coordinator: serve inconsistent regions again, whatever some of their blocks hold.
+    AcceptLoss,
 }
 
 /// The answer to a command.
@@ -100,6 +102,8 @@ pub enum Told {
     Evicted(Incarnation),
     /// Refused or failed, and why.
     Failed(String),
+    /// So many regions will be served again.
+    Accepted(u32),
 }
 
 /// The state of a coordinator's reign.
@@ -126,6 +130,8 @@ pub struct Report {
     pub stale: Vec<u32>,
     /// The region that is being resynced.
     pub resyncing: Option<Region>,
+    /// Regions in which no grant is given: an operator must accept a loss.
+    pub holes: u32,
 }
 
 /// A client that is joined.
@@ -154,7 +160,9 @@ structures! {
     Hello { speaker, array, member }
     Label { name, array, member, members, shape }
     Welcome { name, config, addresses }
-    Report { term, active, config, clients, undeclared, evicting, later, unsync, stale, resyncing }
+    Report {
+        term, active, config, clients, undeclared, evicting, later, unsync, stale, resyncing, holes
+    }
     Joined { client, incarnation, silent_ms, regions }
     Value { term, leader, config }
     Decided { version, value }
@@ -162,10 +170,12 @@ structures! {
 
 choices! {
     Speaker { 0 = Client(id, incarnation), 1 = Candidate(id), 2 = Operator }
-    Ask { 0 = Describe, 1 = Format(label), 2 = Welcome, 3 = Report, 4 = Evict(client) }
+    Ask {
+        0 = Describe, 1 = Format(label), 2 = Welcome, 3 = Report, 4 = Evict(client), 5 = AcceptLoss
+    }
     Told {
         0 = Described(bytes, sector, label), 1 = Formatted(boot), 2 = Welcome(welcome),
-        3 = Report(report), 4 = Evicted(upto), 5 = Failed(why)
+        3 = Report(report), 4 = Evicted(upto), 5 = Failed(why), 6 = Accepted(regions)
     }
 }
 

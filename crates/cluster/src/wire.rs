@@ -347,7 +347,7 @@ macro_rules! choices {
 pub(crate) use choices;
 
 choices! {
-    Level { 0 = Mirror, 1 = Fragments }
+    Level { 0 = Mirror, 1 = Fragments, 2 = Raid5, 3 = Raid6 }
     Mode { 0 = Shared, 1 = Exclusive }
     State { 0 = InSync, 1 = Rebuilding, 2 = Missing }
     Who { 0 = Client(id, incarnation), 1 = Coordinator(term) }
@@ -369,7 +369,7 @@ choices! {
     FromMember { 0 = Done(op, bytes), 1 = Refused(op, refusal), 2 = Control(term, boot, answer) }
     ToClient {
         0 = Renewed(sent), 1 = Config(config), 2 = Grant(region, grant), 3 = Drain(region, grant),
-        4 = Released(region, grant), 5 = Evicted(least)
+        4 = Released(region, grant), 5 = Evicted(least), 6 = Refused(region, grant)
     }
 }
 
@@ -387,8 +387,11 @@ impl Wire for Config {
         let (array, epoch) = Wire::take(from)?;
         let shape = Shape::take(from)?;
         let slots = Vec::<Slot>::take(from)?;
-        let least = if shape.level == Level::Mirror { 1 } else { 2 };
-        let fits = (least..=MOST_MEMBERS).contains(&slots.len());
+        // Hosts that write one stripe at once would spoil its parity.
+        let striped = shape.level.is_striped();
+        let alone = !striped || shape.mode == Mode::Exclusive;
+        let most = if striped { parity::TERMS_MAX } else { MOST_MEMBERS };
+        let fits = (shape.level.least()..=most).contains(&slots.len()) && alone;
         let zero = shape.regions == 0 || shape.region_blocks == 0 || shape.piece_bytes == 0;
         if fits && !zero {
             Ok(Config { array, epoch, shape, slots })

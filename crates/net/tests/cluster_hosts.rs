@@ -88,22 +88,27 @@ fn spawn(tasks: &Rc<TaskSet>) -> net::cluster::Spawn {
     })
 }
 
-fn shape() -> Shape {
-    let (level, mode) = (Level::Fragments, Mode::Shared);
-    Shape { level, regions: 4, region_blocks: 8, piece_bytes: 2048, mode }
+/// Blocks of [`BLOCK`] bytes.
+fn shape(level: Level) -> Shape {
+    let (mode, piece_bytes) = match level {
+        Level::Fragments => (Mode::Shared, 2048),
+        _ => (Mode::Exclusive, 4096),
+    };
+    Shape { level, regions: 4, region_blocks: 8, piece_bytes, mode }
 }
 
 impl Rig {
-    fn new() -> Rig {
+    fn new(level: Level) -> Rig {
+        let shape = shape(level);
         let disk = || Rc::new(MemDisk::new(area::DATA_AT + (1 << 20)));
         let disks: Vec<Rc<MemDisk>> = (0..3).map(|_| disk()).collect();
         for (disk, member) in disks.iter().zip(0..) {
             let (name, member) = (String::from("pool"), MemberId(member));
-            let label = Label { name, array: ARRAY, member, members: 3, shape: shape() };
+            let label = Label { name, array: ARRAY, member, members: 3, shape };
             complete(area::format(&**disk, &label)).unwrap().unwrap();
         }
         let slots = vec![Slot { state: State::InSync, boot: BootId(1) }; 3];
-        let config = Config { array: ARRAY, epoch: Epoch(1), shape: shape(), slots };
+        let config = Config { array: ARRAY, epoch: Epoch(1), shape, slots };
         let value = Value { term: Term(0), leader: CandidateId(0), config };
         let store = Rc::new(Register(RefCell::new((Version(1), value))));
         let members = Rc::new(RefCell::new(vec![None, None, None]));
@@ -198,16 +203,35 @@ impl Rig {
         panic!("it does not happen");
     }
 
-    fn run(&self, disk: &ClientDisk, op: Op) -> io::Done {
+    fn done(&self, disk: &ClientDisk, op: Op) -> io::Done {
         let mut answer = disk.submit(op);
         let mut done = None;
         self.until(|| {
             done = answer.take_ready();
             done.is_some()
         });
-        let done = done.unwrap();
+        done.unwrap()
+    }
+
+    fn run(&self, disk: &ClientDisk, op: Op) -> io::Done {
+        let done = self.done(disk, op);
         done.result.clone().unwrap();
         done
+    }
+
+    /// What a coordinator answers to an operator.
+    fn ask(&self, coordinator: &CoordinatorServer, ask: &Ask) -> Told {
+        let (near, far) = pipe::pair(1 << 20, 1 << 16);
+        let server = coordinator.clone();
+        self.tasks.spawn(async move { drop(server.serve(Box::new(far)).await) });
+        let hello = Hello { speaker: Speaker::Operator, array: ARRAY, member: MemberId(0) };
+        near.push(&[wire::encode(&hello), wire::encode(ask)].concat());
+        let mut told = Vec::new();
+        self.until(|| {
+            told.extend(near.pull());
+            wire::decode::<Told>(&told).is_ok()
+        });
+        wire::decode(&told).unwrap().0
     }
 
     fn write(&self, disk: &ClientDisk, block: usize, value: u8) {
@@ -225,7 +249,11 @@ impl Rig {
 
 #[test]
 fn two_clients_go_on_while_a_member_dies_and_comes_back() {
-    let rig = Rig::new();
+    [Level::Fragments, Level::Raid5].into_iter().for_each(go_on);
+}
+
+fn go_on(level: Level) {
+    let rig = Rig::new(level);
     let coordinator = rig.coordinator();
     let (one, two) = (rig.client(1, &coordinator), rig.client(2, &coordinator));
     rig.write(&one, 0, 1);
@@ -251,30 +279,62 @@ fn two_clients_go_on_while_a_member_dies_and_comes_back() {
 
 #[test]
 fn an_evicted_client_fails_and_the_other_goes_on() {
-    let rig = Rig::new();
+    let rig = Rig::new(Level::Fragments);
     let coordinator = rig.coordinator();
     let (one, two) = (rig.client(1, &coordinator), rig.client(2, &coordinator));
     rig.write(&one, 0, 1);
-    let (near, far) = pipe::pair(1 << 20, 1 << 16);
-    let server = coordinator.clone();
-    rig.tasks.spawn(async move { drop(server.serve(Box::new(far)).await) });
-    let hello = Hello { speaker: Speaker::Operator, array: ARRAY, member: MemberId(0) };
-    near.push(&[wire::encode(&hello), wire::encode(&Ask::Evict(ClientId(1)))].concat());
-    let mut told = Vec::new();
-    rig.until(|| {
-        told.extend(near.pull());
-        wire::decode::<Told>(&told).is_ok()
-    });
-    let (answer, _): (Told, usize) = wire::decode(&told).unwrap();
+    let answer = rig.ask(&coordinator, &Ask::Evict(ClientId(1)));
     assert_eq!(answer, Told::Evicted(Incarnation(1)));
-    let mut answer = one.submit(Op::read(0, Pool::new(0).take(BLOCK)));
-    let mut kind = None;
-    rig.until(|| {
-        kind = answer.take_ready().and_then(|done| done.result.err()).map(|error| error.kind());
-        kind.is_some()
-    });
-    assert_eq!(kind, Some(io::ErrorKind::Fenced));
+    let failed = rig.done(&one, Op::read(0, Pool::new(0).take(BLOCK))).result.unwrap_err();
+    assert_eq!(failed.kind(), io::ErrorKind::Fenced);
     rig.write(&two, 1, 2);
     assert_eq!((rig.read(&two, 0), rig.read(&two, 1)), (1, 2));
     rig.until(|| coordinator.report().unsync == 0);
+}
+
+/// RAID 5: one write of seven blocks ends in the middle of a stripe and starts in one.
+#[test]
+fn a_long_write_is_cut_where_stripes_end() {
+    let rig = Rig::new(Level::Raid5);
+    let coordinator = rig.coordinator();
+    let (one, two) = (rig.client(1, &coordinator), rig.client(2, &coordinator));
+    (0..10).for_each(|block| rig.write(&one, block, 1));
+    let bytes: Vec<u8> = (2..9).flat_map(|value| [value; BLOCK]).collect();
+    rig.run(&two, Op::write(BLOCK as u64, Pool::new(0).copy_of(&bytes).freeze()));
+    let content = |disk| (0..10).map(|block| rig.read(disk, block)).collect::<Vec<u8>>();
+    assert_eq!(content(&one), [1, 2, 3, 4, 5, 6, 7, 8, 1, 1]);
+    rig.kill(2);
+    assert_eq!(content(&one), [1, 2, 3, 4, 5, 6, 7, 8, 1, 1]);
+    assert_eq!(one.limits().bytes, 4 * 8 * 2 * BLOCK as u64);
+}
+
+/// RAID 5: a client is evicted that was writing while a member is missing.
+#[test]
+fn an_inconsistent_region_fails_until_the_loss_is_accepted() {
+    let rig = Rig::new(Level::Raid5);
+    let coordinator = rig.coordinator();
+    let (one, two) = (rig.client(1, &coordinator), rig.client(2, &coordinator));
+    (0..4).for_each(|block| rig.write(&one, block, 1));
+    rig.write(&two, 20, 2);
+    rig.kill(0);
+    rig.write(&one, 1, 3);
+    assert_eq!(rig.ask(&coordinator, &Ask::Evict(ClientId(1))), Told::Evicted(Incarnation(1)));
+    rig.until(|| coordinator.report().holes == 1);
+    // Stripe 0 is blocks 0 and 1 and the parity, in the order of members; stripe 1 is turned.
+    let failed = rig.done(&two, Op::read(0, Pool::new(0).take(BLOCK))).result.unwrap_err();
+    assert_eq!(failed.kind(), io::ErrorKind::Medium { offset: 0, len: BLOCK as u64 });
+    let zeros = Pool::new(0).copy_of(&[0; BLOCK]).freeze();
+    assert!(rig.done(&two, Op::write(BLOCK as u64, zeros)).result.is_err());
+    // What lies on members in sync is read, and other regions are written.
+    assert_eq!((rig.read(&two, 1), rig.read(&two, 20)), (3, 2));
+    rig.write(&two, 21, 4);
+    assert_eq!(rig.ask(&coordinator, &Ask::AcceptLoss), Told::Accepted(1));
+    rig.until(|| coordinator.report().unsync == 0);
+    // No write was under way: parity is right.
+    assert_eq!((rig.read(&two, 0), rig.read(&two, 1), rig.read(&two, 2)), (1, 3, 1));
+    rig.write(&two, 0, 5);
+    rig.start(0);
+    let whole = |slot: &Slot| slot.state == State::InSync;
+    rig.until(|| coordinator.report().config.unwrap().slots.iter().all(whole));
+    assert_eq!((rig.read(&two, 0), rig.read(&two, 1)), (5, 3));
 }

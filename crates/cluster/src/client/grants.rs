@@ -11,7 +11,8 @@
 //!
 //! Invariant: `Releasing` begins only after a flush with no write in flight and none issued since.
 
-use super::{Action, Client, For, Work};
+use super::requests::{For, Stage, locks};
+use super::{Action, Client, Failure, Work};
 use crate::broken::{Broken, broken};
 use crate::ids::{GrantId, Ms, Region};
 use crate::message::{Claim, FromClient};
@@ -42,13 +43,12 @@ impl Client {
         self.holds.get(&region).is_some_and(|hold| hold.phase == Phase::Held)
     }
 
-    /// Whether a write may be issued; asks for the grant if not.
-    pub(super) fn may_write(&mut self, block: u64, started: bool, out: &mut Vec<Action>) -> bool {
-        let config = self.config.as_ref().expect("requests start in an epoch");
-        let region = config.shape.region(block);
+    /// Whether requests may be issued in the region; asks for the grant if not.
+    pub(super) fn may_use(&mut self, region: Region, started: bool, out: &mut Vec<Action>) -> bool {
         if let Some(hold) = self.holds.get(&region) {
             let early = hold.phase == Phase::Wanting && broken(Broken::IssuesBeforeGrant);
-            let held = hold.phase == Phase::Held || early;
+            let between = started && broken(Broken::ReleasesBetween);
+            let held = hold.phase == Phase::Held || early || between;
             return held && (started || !hold.draining);
         }
         let grant = GrantId(self.next_grant);
@@ -111,11 +111,11 @@ impl Client {
             Phase::Releasing => out.push(self.release_message(region)),
             Phase::Held => {
                 let idle = self.now.saturating_sub(hold.last_ms) >= self.timing.idle_ms;
-                let wanted = self.has_write(region, false) && !hold.draining;
+                let wanted = self.is_used(region, false) && !hold.draining;
                 if (!idle && !hold.draining) || wanted {
                     return;
                 }
-                if self.has_write(region, true) && !broken(Broken::ReleasesInFlight) {
+                if self.is_used(region, true) && !broken(Broken::ReleasesInFlight) {
                     return;
                 }
                 if hold.dirty && !broken(Broken::ReleasesUnflushed) {
@@ -130,27 +130,49 @@ impl Client {
         }
     }
 
-    /// Any write of the region that is not complete; `started`: that members may have.
-    fn has_write(&self, region: Region, started: bool) -> bool {
+    /// Any request that uses the region and is not complete; `started`: that is under way.
+    fn is_used(&self, region: Region, started: bool) -> bool {
         let config = self.config.as_ref().expect("grants are held in an epoch");
-        self.requests.values().any(|request| match request.work {
-            Work::Write(block, _) => {
-                config.shape.region(block) == region && (request.started || !started)
-            }
-            Work::Read(_) | Work::Flush => false,
+        self.requests.values().any(|request| {
+            let stage = request.attempt.as_ref().map(|attempt| attempt.stage);
+            let reading = matches!(stage, Some(Stage::Reading(_)));
+            let forgotten = started && reading && broken(Broken::ReleasesBetween);
+            let stripe = locks(config, &request.work);
+            let uses = stripe.is_some_and(|stripe| config.shape.region(stripe) == region);
+            uses && (request.started || !started) && !forgotten
         })
+    }
+
+    /// The coordinator does not give the grant: nothing can be issued in the region.
+    pub(super) fn refused(&mut self, region: Region, grant: GrantId, out: &mut Vec<Action>) {
+        let waits = |hold: &Hold| hold.grant == grant && hold.phase == Phase::Wanting;
+        if !self.holds.get(&region).is_some_and(waits) {
+            return;
+        }
+        self.holds.remove(&region);
+        let config = self.config.as_ref().expect("grants are wanted in an epoch");
+        let waits = |work: &Work| {
+            locks(config, work).is_some_and(|stripe| config.shape.region(stripe) == region)
+        };
+        self.requests.retain(|_, request| {
+            let refused = waits(&request.work);
+            if let (true, For::Upper(id)) = (refused, request.cause) {
+                out.push(Action::Done(id, Err(Failure::Inconsistent)));
+            }
+            !refused
+        });
     }
 
     /// The flush before a release is complete.
     pub(super) fn flushed(&mut self, region: Region, issued: u64, out: &mut Vec<Action>) {
-        let quiet = !self.has_write(region, true);
+        let quiet = !self.is_used(region, true);
         let Some(hold) = self.holds.get_mut(&region) else { return };
         if hold.phase != Phase::Held || hold.issued != issued || !quiet {
             return;
         }
         hold.dirty = false;
         let draining = hold.draining;
-        if draining || !self.has_write(region, false) {
+        if draining || !self.is_used(region, false) {
             self.release(region, out);
         }
     }

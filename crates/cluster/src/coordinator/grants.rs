@@ -10,6 +10,8 @@
 //! already. A region that must become free is *drained*: the holders flush and release. One that
 //! does not answer is evicted; a timeout alone never frees a region.
 //!
+//! At levels 5 and 6 a region may have a *hole* (`resync`): who waits for it is refused.
+//!
 //! Invariants: a grant is given only after its mark is durable on all live members. Until every
 //! holder of an earlier reign has declared itself or is evicted, no mark is cleared, and no region
 //! in the log is granted.
@@ -93,6 +95,9 @@ impl Leader {
     pub(super) fn admit(&mut self, out: &mut Vec<Action>) {
         let regions: Vec<Region> = self.regions.keys().copied().collect();
         for region in regions {
+            if self.is_holed(region) {
+                self.refuse(region, out);
+            }
             while self.may_admit(region) {
                 let entry = self.regions.get_mut(&region).expect("it was listed");
                 let waiter = entry.queue.pop_front().expect("somebody waits");
@@ -100,6 +105,14 @@ impl Leader {
             }
         }
         self.regions.retain(|_, entry| !entry.holders.is_empty() || !entry.queue.is_empty());
+    }
+
+    /// Refuses everybody who waits: nothing that happens by itself would end this.
+    fn refuse(&mut self, region: Region, out: &mut Vec<Action>) {
+        let Some(entry) = self.regions.get_mut(&region) else { return };
+        for Waiter { client, incarnation, grant } in std::mem::take(&mut entry.queue) {
+            self.say((client, incarnation), ToClient::Refused(region, grant), out);
+        }
     }
 
     fn may_admit(&self, region: Region) -> bool {

@@ -66,6 +66,8 @@ pub(super) struct Leader {
     pub(super) job: Option<Job>,
     /// Regions whose resync is complete but not yet durable in the log.
     pub(super) settling: BTreeSet<Region>,
+    /// Regions whose possible garbage the operator accepts; forgotten by the next reign.
+    pub(super) accepted: BTreeSet<Region>,
     pub(super) next_op: OpId,
 }
 
@@ -99,6 +101,7 @@ impl Leader {
             evictions: BTreeMap::new(),
             job: None,
             settling: BTreeSet::new(),
+            accepted: BTreeSet::new(),
             // Numbers of different reigns differ.
             next_op: OpId(term.0 << 32),
         }

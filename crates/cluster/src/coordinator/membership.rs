@@ -14,13 +14,14 @@
 //! set that is held between the decision and *activate*.
 //!
 //! **Reads.** Members that are in sync when the first epoch after e opens were live in e: a member
-//! is rebuilt only while an epoch is open. A reader must meet one of them. A reader of a code of
-//! three or more members does: it touches all but one. Any other asks all other live members of e,
-//! also those that are being rebuilt, to check its epoch.
+//! is rebuilt only while an epoch is open. A reader must meet one of them, so it asks one member
+//! more than a stripe can lose: those that it does not read, also if they are being rebuilt, only
+//! check its epoch.
 //!
 //! **Restored backups.** Each epoch that was active is durable on all its live members. A takeover
-//! of a code reads all members in sync but one, so it meets one of them and learns that the
-//! register is older. A mirror whose only reachable member was removed later does not learn it.
+//! that reads more than half of the members meets one of them and learns that the register is
+//! older. Where fewer suffice (a mirror, level 6 of four) it may read only members that were
+//! removed later, and does not learn it.
 //!
 //! Invariant: a leader that dies between two steps leaves nothing behind but the decision: the
 //! steps are repeated by its successor.
@@ -51,9 +52,12 @@ impl Leader {
         if !(all || (late && in_sync >= self.config.needed().max(1))) {
             return;
         }
-        let live = |member: &MemberId| self.config.live().any(|live| live == *member);
+        // Those of the others may be old: their marks would make holes where there are none.
+        let whole = |member: &MemberId| {
+            self.config.is_in_sync(*member) || broken(Broken::RecoveryIntersects)
+        };
         let logs: Vec<&Log> =
-            logs.iter().filter(|(member, _)| live(member)).map(|(_, log)| log).collect();
+            logs.iter().filter(|(member, _)| whole(member)).map(|(_, log)| log).collect();
         let mut marks = Log::united(logs);
         marks.retain(|mark| match *mark {
             Mark::Stale(member, _) => !self.config.is_in_sync(member),

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{Action, Coordinator, Role};
-use crate::ids::{ClientId, Incarnation, Ms};
+use crate::ids::{ClientId, Incarnation, Ms, Region};
 use crate::record::Mark;
 use crate::session::{Joined, Report};
 
@@ -37,7 +37,22 @@ impl Coordinator {
             unsync: count(&|mark| matches!(*mark, Mark::Unsync(_))),
             stale: stale.collect(),
             resyncing: leader.job_region(),
+            holes: u32::try_from(leader.holes().len()).unwrap_or(u32::MAX),
         }
+    }
+
+    /// Accepts that blocks may be garbage in the regions of which nobody can tell, on the members
+    /// that are not in sync there; returns these regions. They are resynced, and served again.
+    pub fn accept_loss(&mut self, now: Ms, out: &mut Vec<Action>) -> Vec<Region> {
+        self.now = now;
+        let Role::Leading(leader) = &mut self.role else { return Vec::new() };
+        let holes = leader.holes();
+        leader.accepted.extend(holes.iter().copied());
+        if !holes.is_empty() {
+            leader.tick(now, out);
+            self.after(out);
+        }
+        holes.into_iter().collect()
     }
 
     /// Starts to evict all incarnations of a client so far; [`Action::Evicted`] tells the end.

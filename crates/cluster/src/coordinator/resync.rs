@@ -9,6 +9,13 @@
 //! with waiting writers come first. The sources are flushed too: an evicted client's writes on them
 //! may be volatile, and the others now match them.
 //!
+//! **Holes.** At levels 5 and 6 all blocks of a stripe share its parity. If a client dies while it
+//! writes, parity may be old or new. If a member that holds data is not in sync then, its blocks
+//! can be recovered from nothing: not even those that nobody wrote. Such a region is UNSYNC *and*
+//! stale on a member. No grant is given in it, and so no block in it is recovered, until an
+//! operator accepts that blocks of this member may be garbage. Blocks on members in sync are read
+//! all along.
+//!
 //! The requests carry the term: a deposed coordinator's resync is refused, and drained, before its
 //! successor starts one. A change of the membership abandons the job; its marks are still set.
 //!
@@ -20,7 +27,7 @@ use super::Action;
 use super::commit::Effect;
 use super::leader::Leader;
 use crate::broken::{Broken, broken};
-use crate::code;
+use crate::code::{self, Pieces};
 use crate::config::{Level, State};
 use crate::ids::{MemberId, OpId, Region};
 use crate::message::{Io, Stamp, ToMember, Who};
@@ -39,8 +46,8 @@ pub(super) struct Job {
     stage: Stage,
     /// Requests without an answer.
     ops: BTreeMap<OpId, (MemberId, Io)>,
-    /// Pieces of each block.
-    got: BTreeMap<u64, BTreeMap<MemberId, Vec<u8>>>,
+    /// Pieces of each stripe.
+    got: BTreeMap<u64, Pieces>,
 }
 
 impl Leader {
@@ -51,6 +58,27 @@ impl Leader {
 
     pub(super) fn stop_job(&mut self) {
         self.job = None;
+    }
+
+    /// True if parity of the region may be wrong while a member that holds data is stale: both
+    /// marks stay until an operator accepts the loss.
+    pub(super) fn is_holed(&self, region: Region) -> bool {
+        let marks = &self.commit.marks;
+        let stale = |mark: &Mark| matches!(*mark, Mark::Stale(_, of) if of == region);
+        self.config.shape.level.is_striped()
+            && marks.contains(&Mark::Unsync(region))
+            && marks.iter().any(stale)
+            && !self.accepted.contains(&region)
+            && !broken(Broken::HoleRebuilt)
+    }
+
+    /// Regions that an operator must decide about.
+    pub(super) fn holes(&self) -> BTreeSet<Region> {
+        let unsync = self.commit.marks.iter().filter_map(|mark| match *mark {
+            Mark::Unsync(region) => Some(region),
+            _ => None,
+        });
+        unsync.filter(|&region| self.is_holed(region)).collect()
     }
 
     /// A region to resync: one that somebody waits for, if there is one.
@@ -67,6 +95,7 @@ impl Leader {
                 }
                 Mark::Held(..) | Mark::Evicted(..) => None,
             })
+            .filter(|&region| !self.is_holed(region))
             .collect();
         let waited = regions.iter().find(|&&region| self.is_waited_for(region));
         waited.or(regions.first()).copied()
@@ -76,6 +105,11 @@ impl Leader {
     pub(super) fn advance_job(&mut self, out: &mut Vec<Action>) {
         if !self.is_active() || !self.inherited.is_empty() {
             return;
+        }
+        // Its holder may have died meanwhile.
+        let drains = |job: &Job| job.stage == Stage::Draining && self.is_holed(job.region);
+        if self.job.as_ref().is_some_and(drains) {
+            self.stop_job();
         }
         if self.job.is_none() {
             let Some(region) = self.pick() else { return };
@@ -112,25 +146,44 @@ impl Leader {
         if broken(Broken::ResyncSkipped) {
             return Vec::new();
         }
-        let sources = code::sources(&self.config, region).expect("an active array serves");
-        let blocks = self.config.shape.blocks(region);
-        let of = |block| sources.iter().map(move |&member| (member, Io::Read(block)));
-        blocks.flat_map(of).collect()
+        let stripes = self.config.shape.stripes(region);
+        let of = |stripe| {
+            let sources = code::sources(&self.config, stripe, |it| self.is_source(it, region));
+            let sources = sources.expect("an active array serves");
+            sources.into_iter().map(move |member| (member, Io::Read(stripe)))
+        };
+        stripes.flat_map(of).collect()
+    }
+
+    /// True if this member's pieces of the region are as good as those of one in sync. Mirrors and
+    /// level 3.5 do not ask: their readers do not read it.
+    fn is_source(&self, member: MemberId, region: Region) -> bool {
+        let whole = match self.config.slot(member).state {
+            State::InSync => true,
+            State::Rebuilding => {
+                let stale = self.commit.marks.contains(&Mark::Stale(member, region));
+                self.config.shape.level.is_striped() && (!stale || broken(Broken::StaleIsSource))
+            }
+            State::Missing => false,
+        };
+        let all = self.config.in_sync().count() == self.config.slots.len();
+        let recovered = self.config.shape.level.is_striped() && member == MemberId(0) && all;
+        whole && !(recovered && broken(Broken::ResyncTrustsParity))
     }
 
     fn writes(&self) -> Vec<(MemberId, Io)> {
         let job = self.job.as_ref().expect("a job runs");
-        let count = self.config.slots.len();
+        let (shape, count) = (&self.config.shape, self.config.slots.len());
         let mut writes = Vec::new();
-        for (&block, got) in &job.got {
-            let content = code::block(&self.config, got);
-            let mut pieces = code::pieces(&self.config.shape, count, &content);
-            if broken(Broken::ResyncCopiesFirst) && self.config.shape.level == Level::Fragments {
-                let first = pieces[0].clone();
-                pieces.fill(first);
+        for (&stripe, got) in &job.got {
+            let content = code::content(&self.config, stripe, got);
+            let mut pieces = code::pieces(shape, count, stripe, &content);
+            if broken(Broken::ResyncCopiesFirst) && shape.level != Level::Mirror {
+                let first = pieces[&MemberId(0)].clone();
+                pieces.values_mut().for_each(|piece| piece.clone_from(&first));
             }
             for member in self.config.live().filter(|member| !got.contains_key(member)) {
-                writes.push((member, Io::Write(block, pieces[usize::from(member.0)].clone())));
+                writes.push((member, Io::Write(stripe, pieces[&member].clone())));
             }
         }
         writes
@@ -162,13 +215,14 @@ impl Leader {
     pub(super) fn resync_answer(&mut self, op: OpId, bytes: Vec<u8>) {
         let Some(job) = &mut self.job else { return };
         let Some((member, io)) = job.ops.remove(&op) else { return };
-        if let Io::Read(block) = io {
-            job.got.entry(block).or_default().insert(member, bytes);
+        if let Io::Read(stripe) = io {
+            job.got.entry(stripe).or_default().insert(member, bytes);
         }
     }
 
     fn finish_job(&mut self, region: Region) {
         self.job = None;
+        self.accepted.remove(&region);
         self.commit.record(false, Mark::Unsync(region));
         let rebuilding: Vec<MemberId> = self
             .config

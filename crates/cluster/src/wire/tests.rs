@@ -49,6 +49,32 @@ fn a_cut_or_changed_frame_is_refused() {
     }
 }
 
+/// Level 3.5 keeps the bytes that it had before levels 5 and 6. Those are for one host at a time.
+#[test]
+fn configurations_of_all_levels() {
+    let config = |level, mode| {
+        let shape = Shape { level, regions: 1, region_blocks: 2, piece_bytes: 3, mode };
+        let slots = vec![Slot { state: State::InSync, boot: BootId(1) }; 4];
+        Config { array: ArrayId(7), epoch: Epoch(5), shape, slots }
+    };
+    let bytes = |config: &Config| {
+        let mut bytes = Vec::new();
+        config.put(&mut bytes);
+        bytes
+    };
+    let (shared, alone) = (Mode::Shared, Mode::Exclusive);
+    let fragments = bytes(&config(Level::Fragments, shared));
+    assert_eq!(fragments[24..38], [1, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0]);
+    for level in [Level::Mirror, Level::Fragments, Level::Raid5, Level::Raid6] {
+        for mode in [shared, alone] {
+            let config = config(level, mode);
+            let back = Config::take(&mut &bytes(&config)[..]);
+            let legal = mode == alone || !level.is_striped();
+            assert_eq!(back, if legal { Ok(config) } else { Err(Malformed::Value) });
+        }
+    }
+}
+
 #[test]
 fn a_long_list_allocates_nothing() {
     let mut body = vec![1];

@@ -68,7 +68,8 @@ pub struct CandidateNode {
 #[derive(Clone, Debug)]
 pub enum Task {
     Read(u64),
-    Write(u64),
+    /// Some blocks from this one on.
+    Write(u64, usize),
     /// Covers the writes up to this number.
     Flush(u64),
 }
@@ -127,15 +128,26 @@ fn host(rng: &mut Rng) -> Host {
 }
 
 impl Ground {
-    pub fn choose(rng: &mut Rng) -> Ground {
+    /// Some seeds have a level with several blocks in a stripe. Drawn apart: the others stay as they
+    /// were.
+    pub fn striped(rng: &mut Rng) -> Option<(Level, usize)> {
+        let level = rng.pick(&[Level::Raid5, Level::Raid6]);
+        let count = level.least() + rng.below(3) as usize;
+        rng.percent(45).then_some((level, count))
+    }
+
+    pub fn choose(rng: &mut Rng, striped: Option<(Level, usize)>) -> Ground {
         let choices = [
             (3, (Level::Fragments, 3)),
             (1, (Level::Fragments, 5)),
             (2, (Level::Mirror, 2)),
             (2, (Level::Mirror, 3)),
         ];
-        let (level, count) = rng.weighted(&choices);
-        let mode = rng.pick(&[Mode::Shared, Mode::Shared, Mode::Exclusive]);
+        let (mut level, mut count) = rng.weighted(&choices);
+        let mut mode = rng.pick(&[Mode::Shared, Mode::Shared, Mode::Exclusive]);
+        if let Some(striped) = striped {
+            ((level, count), mode) = (striped, Mode::Exclusive);
+        }
         let regions = rng.within(1, 4) as u32;
         let shape = Shape { level, regions, region_blocks: 2, piece_bytes: 8, mode };
         let slots = vec![Slot { state: State::InSync, boot: BootId(1) }; count];

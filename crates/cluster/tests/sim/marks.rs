@@ -47,5 +47,14 @@ marks! {
     RESYNC_DEGRADED = "resync: with a member missing";
     RESYNC_ABANDONED = "resync: abandoned by a change of the membership";
     SPLIT = "links: two groups of nodes";
+    FULL_STRIPE = "stripe: a write of all blocks";
+    DELTA = "stripe: a read-modify-write";
+    REST = "stripe: parity from the other blocks";
+    DECODE = "stripe: parity of a recovered stripe";
+    DEGRADED = "stripe: a write while a member is not in sync";
+    SENT_AGAIN = "stripe: a write of some blocks is sent again in a new epoch";
+    RECOVERED = "stripe: a block is recovered from the others";
+    REFUSED = "stripe: a request in a region with a hole is refused";
+    ACCEPTED = "stripe: the loss of a hole is accepted";
     TORN_READ = "read: a block that a dead client was writing";
 }

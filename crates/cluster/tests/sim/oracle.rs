@@ -98,10 +98,13 @@ pub struct Oracle {
     pub fenced: BTreeMap<ClientId, Incarnation>,
     /// The last epoch that began with a loss of unflushed writes.
     lost: Epoch,
+    /// A stripe has several blocks: writes are durable when they are acknowledged, and a block is
+    /// read from its member or not at all.
+    striped: bool,
 }
 
 impl Oracle {
-    pub fn new(blocks: usize, pieces: usize) -> Oracle {
+    pub fn new(blocks: usize, pieces: usize, striped: bool) -> Oracle {
         let zero = vec![BTreeSet::from([0]); pieces];
         let block = Block {
             allowed: zero.clone(),
@@ -116,22 +119,45 @@ impl Oracle {
             readers: BTreeMap::new(),
         };
         let blocks = vec![block; blocks];
-        Oracle { blocks, count: 0, fenced: BTreeMap::new(), lost: Epoch(0) }
+        Oracle { blocks, count: 0, fenced: BTreeMap::new(), lost: Epoch(0), striped }
     }
 
     pub fn is_fenced(&self, (client, incarnation): Host) -> bool {
         self.fenced.get(&client).is_some_and(|&upto| incarnation <= upto)
     }
 
+    /// True if a write can lock the block.
+    pub fn is_free(&self, block: usize) -> bool {
+        self.blocks[block].active.is_none() && self.blocks[block].readers.is_empty()
+    }
+
     /// Locks the block for writing, if it is free.
     pub fn write(&mut self, host: Host, block: usize, value: &[u64], degraded: bool) -> bool {
-        let found = &mut self.blocks[block];
-        if found.active.is_some() || !found.readers.is_empty() {
-            return false;
+        let free = self.is_free(block);
+        if free {
+            let found = &mut self.blocks[block];
+            found.active = Some((host, value.to_vec()));
+            found.degraded |= degraded && !self.striped;
         }
-        found.active = Some((host, value.to_vec()));
-        found.degraded |= degraded;
-        true
+        free
+    }
+
+    /// The write was refused: nothing of it may ever be seen.
+    pub fn write_refused(&mut self, host: Host, block: usize) {
+        let active = self.blocks[block].active.take();
+        assert_eq!(active.map(|(writer, _)| writer), Some(host), "the lock belongs to the writer");
+    }
+
+    /// The read was refused.
+    pub fn read_refused(&mut self, reader: (Host, RequestId), block: usize) {
+        self.blocks[block].readers.remove(&reader);
+    }
+
+    /// An operator accepts that the block may be garbage, from this epoch on.
+    pub fn accepted(&mut self, block: usize, epoch: Epoch) {
+        let found = &mut self.blocks[block];
+        found.unsettle(epoch);
+        (found.wild, found.last, found.unflushed) = (true, None, false);
     }
 
     /// The write is acknowledged, in this epoch of the writer.
@@ -145,7 +171,7 @@ impl Oracle {
         (found.wild, found.torn, found.degraded, found.seen) = (false, false, false, None);
         found.before = None;
         // Members answered before too many of them restarted.
-        if epoch < self.lost {
+        if epoch < self.lost && !self.striped {
             found.unsettle(self.lost);
             found.wild = true;
         }
@@ -256,9 +282,10 @@ impl Oracle {
         }
         for block in &mut self.blocks {
             let open = block.active.is_some() || block.torn;
-            if open || lost && block.unflushed {
+            let loses = open && (lost || !self.striped) || lost && block.unflushed && !self.striped;
+            if loses {
                 block.unsettle(epoch);
-                block.degraded |= open;
+                block.degraded |= open && !self.striped;
                 block.wild |= lost;
             }
         }
@@ -289,7 +316,7 @@ fn read(oracle: &mut Oracle, client: u32, value: u64, epoch: Epoch) -> Result<bo
 
 /// Client 1 writes 5; client 2 begins to read; the write is lost; client 3 reads 0.
 fn read_across_a_loss() -> (Oracle, (Host, RequestId)) {
-    let mut oracle = Oracle::new(1, 1);
+    let mut oracle = Oracle::new(1, 1, false);
     assert!(oracle.write(host(1), 0, &[5], false));
     oracle.written(host(1), 0, EPOCHS[0]);
     let reader = (host(2), RequestId(1));
@@ -319,7 +346,7 @@ fn a_read_of_an_earlier_epoch_returns_what_was_there_before_a_loss() {
 /// All members of an earlier epoch answer after a decision that began with a loss.
 #[test]
 fn a_late_write_is_seen_by_its_epoch_and_may_be_lost_with_it() {
-    let mut oracle = Oracle::new(1, 1);
+    let mut oracle = Oracle::new(1, 1, false);
     assert!(oracle.write(host(1), 0, &[5], false));
     oracle.member_lost(EPOCHS[1], true);
     oracle.written(host(1), 0, EPOCHS[0]);

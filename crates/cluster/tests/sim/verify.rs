@@ -16,7 +16,7 @@
 //! | I18 | `decided`: each epoch once, and members enter through REBUILDING |
 //!
 //! Not expressed yet: I11 (a full or failing log area: the header has no size limit), I14 (nobody
-//! reports mismatches yet). Of I8, read-modify-writes are missing with levels 5 and 6.
+//! reports mismatches yet). Of I8, overlapping read-modify-writes show as I2, I3 and I6.
 
 use cluster::code;
 use cluster::config::{Config, Mode, State};
@@ -55,12 +55,12 @@ impl Ground {
     }
 
     /// A write took effect on a member's medium.
-    pub fn applied(&self, config: &Config, member: usize, stamp: &Stamp, block: u64) -> Verdict {
+    pub fn applied(&self, config: &Config, member: usize, stamp: &Stamp, stripe: u64) -> Verdict {
         let promise = &self.members[member].promise;
         require(stamp.epoch >= promise.epoch, || {
             format!("I5: member {member} raised to {:?} executes {stamp:?}", promise.epoch)
         })?;
-        let region = config.shape.region(block);
+        let region = config.shape.region(stripe);
         let live = counts(config, member, stamp);
         match stamp.who {
             Who::Client(client, incarnation) => {
@@ -71,7 +71,7 @@ impl Ground {
                 let mark = Mark::Held(region, client, incarnation);
                 let logged = config.in_sync().all(|member| self.marks(member).contains(&mark));
                 require(logged || !live, || {
-                    format!("I1: {stamp:?} writes block {block} without a durable {mark:?}")
+                    format!("I1: {stamp:?} writes stripe {stripe} without a durable {mark:?}")
                 })
             }
             Who::Coordinator(term) => {
@@ -119,8 +119,8 @@ impl Ground {
     }
 
     /// A client writes a region: if that is exclusive, no other client believes to hold it.
-    pub fn alone(&self, config: &Config, writer: ClientId, block: u64) -> Verdict {
-        let region = config.shape.region(block);
+    pub fn alone(&self, config: &Config, writer: ClientId, stripe: u64) -> Verdict {
+        let region = config.shape.region(stripe);
         let mut others = self.clients.iter().zip(0..).map(|(node, id)| (ClientId(id), node));
         let other = others.find(|(client, node)| {
             *client != writer && self.believes(config, *client, node.incarnation, region)
@@ -139,11 +139,13 @@ impl Ground {
             if in_sync.iter().all(|&member| self.dirty(member).contains(&region)) {
                 continue;
             }
-            for block in config.shape.blocks(region) {
+            for stripe in config.shape.stripes(region) {
                 for cached in [true, false] {
-                    let matches = self.matches(config, block, cached);
+                    let matches = self.matches(config, stripe, cached);
                     require(matches, || {
-                        format!("I2: block {block} of clean {region:?} differs (cached: {cached})")
+                        format!(
+                            "I2: stripe {stripe} of clean {region:?} differs (cached: {cached})"
+                        )
                     })?;
                 }
             }
@@ -151,49 +153,85 @@ impl Ground {
         Ok(())
     }
 
-    fn piece(&self, member: MemberId, block: u64, cached: bool) -> u64 {
+    fn piece(&self, member: MemberId, stripe: u64, cached: bool) -> Vec<u8> {
         let medium = &self.members[usize::from(member.0)].medium;
-        if cached { medium.view(block) } else { medium.after_crash(block) }
+        let piece = if cached { medium.view(stripe) } else { medium.after_crash(stripe) };
+        piece.to_le_bytes().to_vec()
     }
 
-    fn matches(&self, config: &Config, block: u64, cached: bool) -> bool {
-        let Some(content) = self.content(config, block, cached) else { return true };
-        self.holds(config, block, &content, cached).is_none()
+    fn matches(&self, config: &Config, stripe: u64, cached: bool) -> bool {
+        let Some(content) = self.content(config, stripe, cached) else { return true };
+        self.lacks(config, stripe, &content, cached).is_none()
     }
 
-    /// The block as a reader would compute it.
-    pub fn content(&self, config: &Config, block: u64, cached: bool) -> Option<Vec<u8>> {
-        let sources = code::sources(config, config.shape.region(block))?;
-        let piece = |member: MemberId| self.piece(member, block, cached).to_le_bytes().to_vec();
-        let got = sources.iter().map(|&member| (member, piece(member))).collect();
-        Some(code::block(config, &got))
+    /// The blocks of a stripe as a reader would compute them.
+    pub fn content(&self, config: &Config, stripe: u64, cached: bool) -> Option<Vec<u8>> {
+        let sources = code::sources(config, stripe, |member| config.is_in_sync(member))?;
+        let piece = |member: MemberId| (member, self.piece(member, stripe, cached));
+        let got = sources.into_iter().map(piece).collect();
+        Some(code::content(config, stripe, &got))
     }
 
     /// A member in sync that does not hold its piece of this content.
-    fn holds(&self, config: &Config, block: u64, content: &[u8], cached: bool) -> Option<MemberId> {
-        let pieces = code::pieces(&config.shape, config.slots.len(), content);
-        config.in_sync().find(|&member| {
-            let piece = crate::medium::number(&pieces[usize::from(member.0)]);
-            self.piece(member, block, cached) != piece
-        })
+    fn lacks(
+        &self,
+        config: &Config,
+        stripe: u64,
+        content: &[u8],
+        cached: bool,
+    ) -> Option<MemberId> {
+        let pieces = code::pieces(&config.shape, config.slots.len(), stripe, content);
+        config.in_sync().find(|member| self.piece(*member, stripe, cached) != pieces[member])
     }
 
     /// A write is acknowledged.
     pub fn acknowledged(&self, config: &Config, block: u64, value: &[u64]) -> Verdict {
-        let pieces = code::pieces(&config.shape, config.slots.len(), &bytes(value));
+        let (stripe, first) = code::place(config, block);
+        if config.shape.level.is_striped() {
+            return self.durable(config, (stripe, first), value);
+        }
+        let pieces = code::pieces(&config.shape, config.slots.len(), stripe, &bytes(value));
         for member in config.in_sync() {
             let medium = &self.members[usize::from(member.0)].medium;
-            let piece = crate::medium::number(&pieces[usize::from(member.0)]);
+            let piece = crate::medium::number(&pieces[&member]);
             // A restart since may have lost it; the boot in the next epoch accounts for that.
-            let has = medium.view(block) == piece || medium.lost.contains(&block);
+            let has = medium.view(stripe) == piece || medium.lost.contains(&stripe);
             require(has, || format!("I6: block {block} is acknowledged, {member:?} lacks it"))?;
+        }
+        Ok(())
+    }
+
+    /// Blocks of a stripe from `first` on are on their members, and the stripe's pieces match, also
+    /// if all caches are lost.
+    fn durable(&self, config: &Config, (stripe, first): (u64, usize), value: &[u64]) -> Verdict {
+        for cached in [true, false] {
+            let Some(content) = self.content(config, stripe, cached) else { continue };
+            let value = bytes(value);
+            let holds = content[first * 8..].starts_with(&value);
+            require(holds, || {
+                format!("I6: {value:x?} is acknowledged, {stripe} has {content:x?} ({cached})")
+            })?;
+            let lacks = self.lacks(config, stripe, &content, cached);
+            require(lacks.is_none(), || {
+                format!(
+                    "I6: a write of stripe {stripe} is acknowledged, {lacks:?} lacks it ({cached})"
+                )
+            })?;
         }
         Ok(())
     }
 
     /// A flush is acknowledged that covers this write.
     pub fn flushed(&self, config: &Config, host: Host, block: usize, value: &[u64]) -> Verdict {
-        let lacks = self.holds(config, block as u64, &bytes(value), false);
+        let (stripe, index) = code::place(config, block as u64);
+        let lacks = if config.shape.level.is_striped() {
+            // Other blocks of the stripe may be being written.
+            let columns = code::columns(config.shape.level, config.slots.len(), stripe);
+            let holder = Some(columns[index]).filter(|&member| config.is_in_sync(member));
+            holder.filter(|&member| self.piece(member, stripe, false) != bytes(value))
+        } else {
+            self.lacks(config, stripe, &bytes(value), false)
+        };
         require(lacks.is_none(), || {
             format!("I15: {host:?} flushed block {block}, {lacks:?} would lose it")
         })

@@ -8,9 +8,10 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 
 use cluster::client::Client;
+use cluster::code;
 use cluster::coordinator::Coordinator;
 use cluster::decisions::{self, Value, Version};
-use cluster::ids::{CandidateId, ClientId, Incarnation, MemberId, Ms, RequestId, Term};
+use cluster::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, RequestId, Term};
 use cluster::member::{Header, IoId, Member, Peer};
 use cluster::message::{FromClient, FromMember, ToClient, ToMember};
 
@@ -79,22 +80,27 @@ pub struct World {
     pub next_value: u64,
     /// The last host that held each region exclusively.
     pub holders: BTreeMap<cluster::ids::Region, ClientId>,
+    /// The epoch in which a client sent a write of a stripe that is not complete.
+    pub sent: BTreeMap<(usize, u64), Epoch>,
 }
 
 impl World {
     pub fn new(seed: u64, history: bool) -> World {
         let mut rng = Rng::stream(seed, "cluster", 0);
-        let ground = Ground::choose(&mut rng);
+        let striped = Ground::striped(&mut Rng::stream(seed, "code", 0));
+        let ground = Ground::choose(&mut rng, striped);
         let config = ground.config.clone();
-        let blocks = (config.shape.regions * config.shape.region_blocks) as usize;
-        let pieces = cluster::code::block_bytes(&config.shape, config.slots.len()) / 8;
+        let members = config.slots.len();
+        let stripes = (config.shape.regions * config.shape.region_blocks) as usize;
+        let blocks = stripes * code::width(&config.shape, members);
+        let pieces = code::block_bytes(&config.shape, members) / 8;
         let faults = schedule(&mut rng, &ground);
         let mut world = World {
             rng,
             now: 0,
             queue: BTreeMap::new(),
             sequence: 0,
-            oracle: Oracle::new(blocks, pieces),
+            oracle: Oracle::new(blocks, pieces, striped.is_some()),
             version: Version(1),
             value: Value { term: Term(0), leader: CandidateId(u16::MAX), config },
             ground,
@@ -107,6 +113,7 @@ impl World {
             next_request: 0,
             next_value: 0,
             holders: BTreeMap::new(),
+            sent: BTreeMap::new(),
         };
         let restore = faults::restore(&mut Rng::stream(seed, "restore", 0));
         for (at, fault) in faults.into_iter().chain(restore) {
@@ -156,7 +163,10 @@ impl World {
                         Some(story) if time > END_MS => {
                             self.require(Err(format!("I13: no end: {story}")));
                         }
-                        Some(_) => self.at(time + 100, Event::Look),
+                        Some(_) => {
+                            self.at(time + 100, Event::Look);
+                            self.accept();
+                        }
                     }
                 } else {
                     self.happen(event);
@@ -206,7 +216,10 @@ impl World {
         let config = self.value.config.clone();
         self.ground.clean_regions_match(&config)?;
         for block in 0..self.oracle.blocks.len() {
-            let bytes = self.ground.content(&config, block as u64, false).expect("all are in sync");
+            let (stripe, index) = code::place(&config, block as u64);
+            let bytes = self.ground.content(&config, stripe, false).expect("all are in sync");
+            let length = code::block_bytes(&config.shape, config.slots.len());
+            let bytes = &bytes[index * length..][..length];
             let value: Vec<u64> = bytes.chunks(8).map(crate::medium::number).collect();
             let reader = (ClientId(u32::MAX), Incarnation(0));
             if self.oracle.read(reader, RequestId(0), block) {
@@ -264,6 +277,10 @@ impl World {
                 let client = &mut self.ground.clients[index];
                 client.machine = None;
                 client.tasks.clear();
+                self.sent.retain(|&(of, _), _| of != index);
+                if self.ground.config.shape.level.is_striped() {
+                    self.forget_sent(index);
+                }
             }
             Node::Member(index) => {
                 let lost = self.ground.members[index].medium.crash(&mut self.rng);
@@ -274,6 +291,16 @@ impl World {
                 self.ground.members[index].machine = None;
             }
         }
+    }
+
+    /// Some of what a dead client has sent never left its host: a stripe is new in part.
+    fn forget_sent(&mut self, index: usize) {
+        let peer = Peer::Client(ClientId(index as u32));
+        let rng = &mut self.rng;
+        self.queue.retain(|_, event| match event {
+            Event::Deliver(_, Packet::ToMember(from, _)) if *from == peer => rng.percent(50),
+            _ => true,
+        });
     }
 
     /// A header that was being written is old, new or torn.

@@ -1,12 +1,13 @@
 //! A client as a disk: the machine `cluster::client` over connections, under `io::Disk`.
 //!
-//! Requests are cut into blocks; of each, [`DEPTH`] are with the machine at once. A write with FUA
-//! is a write and a flush. Nothing times out: requests wait until enough members are in sync, or
-//! fail with `Fenced` once the cluster has evicted this client.
+//! Reads are cut into blocks, writes where a stripe ends; [`DEPTH`] parts of each are with the
+//! machine at once. A write with FUA is a write and a flush. Nothing times out: requests wait until
+//! enough members are in sync, or fail with `Fenced` once the cluster has evicted this client.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Error as StreamError;
+use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ use super::line::{self, Line};
 use super::links::Links;
 use super::{Spawn, milliseconds};
 
-/// Blocks of one request with the machine at once.
+/// Parts of one request with the machine at once.
 pub const DEPTH: usize = 64;
 
 type Answer = std::result::Result<Vec<u8>, Failure>;
@@ -40,6 +41,8 @@ struct Shared {
     hello: Hello,
     timing: Timing,
     limits: Limits,
+    /// Blocks of a stripe.
+    width: u64,
     clock: Rc<dyn Clock>,
     spawn: Spawn,
     members: Links,
@@ -63,20 +66,22 @@ impl ClientDisk {
         let speaker = Speaker::Client(client, incarnation);
         let hello = Hello { speaker, array: config.array, member: MemberId(0) };
         let block = code::block_bytes(&config.shape, config.slots.len()) as u64;
-        let blocks = u64::from(config.shape.regions) * u64::from(config.shape.region_blocks);
+        let width = code::width(&config.shape, config.slots.len()) as u64;
+        let stripes = u64::from(config.shape.regions) * u64::from(config.shape.region_blocks);
         let sector = u32::try_from(block).expect("a block is small");
         let limits = Limits {
             logical_block: sector,
             physical_block: sector,
             atomic_write: 0,
-            optimal: sector,
-            ..Limits::plain(blocks * block)
+            optimal: sector * u32::try_from(width).expect("a stripe is small"),
+            ..Limits::plain(stripes * width * block)
         };
         ClientDisk(Rc::new(Shared {
             machine: RefCell::new(Client::start(client, incarnation, timing, now)),
             hello,
             timing,
             limits,
+            width,
             clock,
             spawn,
             members: Links::new(speaker, config.array, config.slots.len()),
@@ -158,6 +163,7 @@ impl ClientDisk {
     async fn execute(
         &self,
         requests: impl Iterator<Item = Request>,
+        (offset, len): (u64, u64),
         mut each: impl FnMut(&[u8]),
     ) -> Result<()> {
         let mut running: VecDeque<Completion<Answer>> = VecDeque::new();
@@ -179,6 +185,19 @@ impl ClientDisk {
                 let context = "too many members restarted: unflushed writes may be lost";
                 Error::new(ErrorKind::Gone, context)
             }
+            Failure::Inconsistent => {
+                let context = "a client died in a write while a member was not in sync";
+                Error::new(ErrorKind::Medium { offset, len }, context)
+            }
+        })
+    }
+
+    /// These blocks, cut where a stripe ends.
+    fn parts(&self, blocks: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+        let width = self.0.width;
+        let stripes = blocks.start / width..blocks.end.div_ceil(width);
+        stripes.map(move |stripe| {
+            (stripe * width).max(blocks.start)..((stripe + 1) * width).min(blocks.end)
         })
     }
 
@@ -187,12 +206,13 @@ impl ClientDisk {
         let bytes = block as usize;
         let first = op.offset / block;
         let blocks = first..first + op.work.len() / block;
+        let extent = (op.offset, op.work.len());
         let wrote = op.work.is_write();
         match &mut op.work {
             Work::Read(bufs) => {
                 let mut content = Vec::new();
                 let read = blocks.map(Request::Read);
-                self.execute(read, |bytes| content.extend_from_slice(bytes)).await?;
+                self.execute(read, extent, |bytes| content.extend_from_slice(bytes)).await?;
                 let mut rest = &content[..];
                 for buf in bufs {
                     let (part, after) = rest.split_at(buf.len());
@@ -202,22 +222,27 @@ impl ClientDisk {
             }
             Work::Write(bufs) => {
                 let content: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
-                let writes = blocks.zip(content.chunks(bytes));
-                let writes = writes.map(|(block, bytes)| Request::Write(block, bytes.to_vec()));
-                self.execute(writes, |_| {}).await?;
+                let writes = self.parts(blocks).map(|part| {
+                    let (from, to) = ((part.start - first) as usize, (part.end - first) as usize);
+                    Request::Write(part.start, content[from * bytes..to * bytes].to_vec())
+                });
+                self.execute(writes, extent, |_| {}).await?;
             }
             Work::Zero { .. } => {
-                let zeros = blocks.map(|block| Request::Write(block, vec![0; bytes]));
-                self.execute(zeros, |_| {}).await?;
+                let zeros = self.parts(blocks).map(|part| {
+                    let count = (part.end - part.start) as usize;
+                    Request::Write(part.start, vec![0; count * bytes])
+                });
+                self.execute(zeros, extent, |_| {}).await?;
             }
-            Work::Flush => self.execute(std::iter::once(Request::Flush), |_| {}).await?,
+            Work::Flush => self.execute(std::iter::once(Request::Flush), extent, |_| {}).await?,
             Work::Discard { .. } => {}
             Work::Extents { len, found } => {
                 *found = vec![Extent { len: *len, kind: ExtentKind::Data }];
             }
         }
         if wrote && op.fua {
-            self.execute(std::iter::once(Request::Flush), |_| {}).await?;
+            self.execute(std::iter::once(Request::Flush), extent, |_| {}).await?;
         }
         Ok(())
     }

@@ -147,6 +147,10 @@ impl CoordinatorServer {
                 None => Told::Failed("this candidate does not lead yet".into()),
             }),
             Ok(Ask::Evict(client)) => self.evict(client, line),
+            Ok(Ask::AcceptLoss) => {
+                let regions = self.step(|machine, now, out| machine.accept_loss(now, out));
+                line.send(&Told::Accepted(u32::try_from(regions.len()).unwrap_or(u32::MAX)));
+            }
             Ok(_) => line.send(&Told::Failed("a coordinator does not have this command".into())),
             Err(error) => return error,
         }

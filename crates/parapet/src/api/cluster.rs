@@ -40,7 +40,7 @@ pub(crate) struct ClusterStatus {
     pub(crate) uuid: String,
     /// Its state.
     pub(crate) state: ClusterState,
-    /// `raid3.5` or `raid1`.
+    /// `raid3.5`, `raid1`, `raid5` or `raid6`.
     pub(crate) level: String,
     /// `shared` or `exclusive`; empty while no coordinator leads.
     pub(crate) mode: String,
@@ -60,6 +60,9 @@ pub(crate) struct ClusterStatus {
     pub(crate) clients: Vec<ClusterClient>,
     /// Regions whose redundancy is to be computed again, after a client's death.
     pub(crate) unsynced_regions: u32,
+    /// Those of them that wait for `cluster accept-loss`: their writer died while a member was not
+    /// in sync, at level 5 or 6. Requests there fail.
+    pub(crate) inconsistent_regions: u32,
     /// The region that is being worked on.
     pub(crate) resyncing: Option<u32>,
     /// Bytes of a region.
@@ -213,10 +216,15 @@ impl Report for ClusterStatus {
             let line = format!("{} {}{term}", candidate.address, words(&candidate.state));
             page.field_in(style_of(&candidate.state), "coordinator", line);
         }
-        if self.unsynced_regions > 0 {
-            let size = Size(self.region_bytes);
-            let line = format!("{} regions of {size} to resync", self.unsynced_regions);
-            page.field_in(Style::Warning, "resync", line);
+        let size = Size(self.region_bytes);
+        if self.unsynced_regions > self.inconsistent_regions {
+            let count = self.unsynced_regions - self.inconsistent_regions;
+            page.field_in(Style::Warning, "resync", format!("{count} regions of {size} to resync"));
+        }
+        if self.inconsistent_regions > 0 {
+            let count = self.inconsistent_regions;
+            let line = format!("{count} regions of {size}: requests fail; see `cluster explain`");
+            page.field_in(Style::Bad, "inconsistent", line);
         }
         page.line("");
         page.table(&self.member_rows());

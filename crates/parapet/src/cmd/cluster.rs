@@ -5,6 +5,7 @@ use clap::Subcommand;
 use crate::failure::{Exit, Result};
 use crate::terminal::Terminal;
 
+mod accept_loss;
 mod client;
 mod coordinator;
 mod create;
@@ -30,6 +31,7 @@ enum ClusterVerb {
     Status(status::Args),
     Explain(explain::Args),
     Evict(evict::Args),
+    AcceptLoss(accept_loss::Args),
 }
 
 impl Args {
@@ -47,5 +49,6 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         ClusterVerb::Status(args) => status::run(&args, terminal),
         ClusterVerb::Explain(args) => explain::run(&args, terminal),
         ClusterVerb::Evict(args) => evict::run(&args, terminal),
+        ClusterVerb::AcceptLoss(args) => accept_loss::run(&args, terminal),
     }
 }

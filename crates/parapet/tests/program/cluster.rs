@@ -22,11 +22,16 @@ struct Rig {
 impl Rig {
     /// A cluster of level 3.5 that serves two clients.
     fn new(mode: &str) -> Rig {
+        Rig::of("3.5", mode)
+    }
+
+    fn of(level: &str, mode: &str) -> Rig {
         let world = World::new();
         (0..3).for_each(|index| drop(world.file(&format!("m{index}"), MEMBER_BYTES)));
         let members = (0..3).map(|index| Some(disk(&world, index))).collect();
         let mut rig = Rig { world, members, coordinators: Vec::new(), clients: Vec::new() };
-        rig.world.ok(&[&CREATE[..], &["--mode", mode], &SOCKETS].concat());
+        let create = CREATE.map(|word| if word == "3.5" { level } else { word });
+        rig.world.ok(&[&create[..], &["--mode", mode], &SOCKETS].concat());
         let file = rig.world.path("pool.toml");
         let text = std::fs::read_to_string(&file).unwrap() + TIMING;
         std::fs::write(&file, text).unwrap();
@@ -186,6 +191,29 @@ fn a_member_dies_and_is_rebuilt() {
     assert!(rig.io(1, &["read -P 2 0 1M", "read -P 1 1M 7M", "read -P 3 16M 1M"]));
 }
 
+/// RAID 5: two hosts write blocks of one stripe in turn; blocks on a dead member are recovered and
+/// written, then the member is rebuilt.
+#[test]
+fn stripes_are_handed_over_and_survive_a_member() {
+    let mut rig = Rig::of("5", "exclusive");
+    assert!(rig.io(0, &["write -P 1 0 2M", "write -P 2 4k 4k"]));
+    assert!(rig.io(1, &["read -P 1 0 4k", "read -P 2 4k 4k", "write -P 3 8k 4k"]));
+    assert_eq!(rig.status()["level"], "raid5");
+    rig.members[1].take().unwrap().kill();
+    let read = ["read -P 1 0 4k", "read -P 2 4k 4k", "read -P 3 8k 4k", "read -P 1 12k 2036k"];
+    assert!(rig.io(0, &read));
+    // Three stripes: the missing member has a block of two and the parity of one.
+    assert!(rig.io(0, &["write -P 4 16k 4k", "write -P 5 28k 4k", "write -P 6 36k 4k"]));
+    rig.start_member(1);
+    rig.until_optimal();
+    rig.members[0].take().unwrap().kill();
+    assert!(rig.io(1, &read[..3]));
+    assert!(rig.io(1, &["read -P 4 16k 4k", "read -P 1 20k 8k", "read -P 5 28k 4k"]));
+    assert!(rig.io(1, &["read -P 6 36k 4k", "read -P 1 40k 2008k"]));
+    let accepted = rig.world.json(&["cluster", "accept-loss", "pool.toml"]);
+    assert!(accepted["message"].as_str().unwrap().contains("0 inconsistent"), "{accepted}");
+}
+
 #[test]
 fn a_coordinator_dies_and_another_takes_over() {
     let mut rig = Rig::new("exclusive");
@@ -261,7 +289,7 @@ fn nothing_that_is_in_use_is_erased() {
 
     // A member that does not answer: the others stay as they are.
     let servers: Vec<Server> = (0..2).map(|index| disk(&world, index)).collect();
-    let create = [&CREATE[..], &SOCKETS].concat();
+    let create: [&str; 14] = [&CREATE[..], &SOCKETS].concat().try_into().unwrap();
     world.refused(&create, 4, "PPT-4001");
     assert!(!world.path("pool.toml").exists() && !world.path("pool.decisions").exists());
     let _third = disk(&world, 2);
@@ -270,6 +298,9 @@ fn nothing_that_is_in_use_is_erased() {
     std::fs::write(world.path("used"), "x").unwrap();
     world.refused(&[&create[..], &["--store", "file:used"]].concat(), 3, "PPT-3001");
     world.refused(&[&create[..], &["--store", "nowhere:used"]].concat(), 2, "PPT-2001");
+    let level = |level| create.map(|word| if word == "3.5" { level } else { word });
+    world.refused(&[&level("5")[..], &["--mode", "shared"]].concat(), 2, "PPT-2002");
+    world.refused(&level("6"), 2, "PPT-2002");
     world.ok(&create);
     world.refused(&create, 3, "PPT-3001");
     let again = [&create[..], &["--file", "b.toml", "--store", "file:b"]].concat();

@@ -8,7 +8,7 @@ use cluster::message::{Answer, FromClient, FromMember, Io, Order, Refusal, ToCli
 use cluster::wire::{self, Frame};
 
 use super::{Event, Packet, World};
-use crate::ground::Node;
+use crate::ground::{Node, Task};
 use crate::marks;
 
 impl World {
@@ -143,6 +143,7 @@ impl World {
                 }
                 client::Action::Member(member, message) => {
                     self.through_bytes(&message);
+                    self.note_sent(index, &message);
                     let packet = Packet::ToMember(Peer::Client(id), message);
                     self.send(me, Node::Member(usize::from(member.0)), packet);
                 }
@@ -155,6 +156,21 @@ impl World {
             self.crash(me);
             let delay = self.rng.within(1, 100);
             self.at(self.now + delay, Event::Start(me));
+        }
+    }
+
+    fn note_sent(&mut self, index: usize, message: &ToMember) {
+        let ToMember::Data(stamp, Io::Write(stripe, _)) = message else { return };
+        let config = &self.ground.config;
+        let width = cluster::code::width(&config.shape, config.slots.len());
+        let partial = |task: &Task| match *task {
+            Task::Write(block, count) => block / width as u64 == *stripe && count < width,
+            _ => false,
+        };
+        if self.ground.clients[index].tasks.values().any(partial)
+            && self.sent.insert((index, *stripe), stamp.epoch).is_some_and(|it| it < stamp.epoch)
+        {
+            self.mark(marks::SENT_AGAIN);
         }
     }
 

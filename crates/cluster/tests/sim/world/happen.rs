@@ -1,6 +1,7 @@
 //! Events: ticks, deliveries, completions, faults.
 
 use cluster::client;
+use cluster::code;
 use cluster::config::{Config, State};
 use cluster::coordinator;
 use cluster::decisions::{Outcome, Request, Version};
@@ -217,7 +218,9 @@ impl World {
                 if config.slots.iter().any(|slot| slot.state == State::Missing) {
                     self.mark(marks::RESYNC_DEGRADED);
                 }
-                self.oracle.resynced(config.shape.blocks(region));
+                let width = code::width(&config.shape, config.slots.len()) as u64;
+                let stripes = config.shape.stripes(region);
+                self.oracle.resynced(stripes.start * width..stripes.end * width);
             }
         }
         let held = |mark: &Mark| match *mark {
@@ -238,12 +241,12 @@ impl World {
             return;
         };
         let config = self.value.config.clone();
-        if let Io::Write(block, _) = request {
-            let verdict = self.ground.applied(&config, index, &stamp, block);
+        if let Io::Write(stripe, _) = request {
+            let verdict = self.ground.applied(&config, index, &stamp, stripe);
             self.require(verdict);
             let live = verify::counts(&config, index, &stamp);
             if let (Who::Client(client, _), true) = (stamp.who, live) {
-                let verdict = self.ground.alone(&config, client, block);
+                let verdict = self.ground.alone(&config, client, stripe);
                 self.require(verdict);
             }
             let verdict = self.ground.clean_regions_match(&config);

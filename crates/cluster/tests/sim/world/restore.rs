@@ -20,10 +20,12 @@ impl World {
     pub fn restore(&mut self, time: Ms) {
         let now = &self.value;
         let same = |old: &Value| old.config == now.config && old.term < now.term;
-        // Nobody has heard of an epoch that was only decided. And members of a mirror that were
-        // removed later cannot contradict.
+        // Nobody has heard of an epoch that was only decided. And where half of the members
+        // suffice, those that were removed later cannot contradict.
         let members = &self.ground.members;
-        let told = now.config.shape.level == Level::Fragments
+        let half = now.config.slots.len() / 2;
+        let told = now.config.shape.level != Level::Mirror
+            && now.config.needed() > half
             && now
                 .config
                 .live()

@@ -5,6 +5,7 @@
 
 use std::path::PathBuf;
 
+use ::cluster::code;
 use ::cluster::config::{Config, Level, Mode, Shape, Slot, State};
 use ::cluster::decisions::Value;
 use ::cluster::ids::{ArrayId, BootId, CandidateId, Epoch, MemberId, Term};
@@ -73,6 +74,12 @@ enum LevelArg {
     /// A copy on each member
     #[value(name = "1")]
     Mirror,
+    /// Blocks in stripes with a parity; for `exclusive` only
+    #[value(name = "5")]
+    Raid5,
+    /// Blocks in stripes with two parities; for `exclusive` only
+    #[value(name = "6")]
+    Raid6,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -85,6 +92,8 @@ enum ModeArg {
 
 /// Bytes of a block that clients see, if the members' sectors allow it.
 const BLOCK_BYTES: u32 = 4096;
+/// Most members of a level without an order.
+const MOST_MEMBERS: usize = 32;
 /// The boot of a member that was just formatted.
 const FIRST_BOOT: BootId = BootId(1);
 
@@ -156,12 +165,15 @@ impl Args {
             return Err(Failure::new(Id::Shape, message, "choose 4M, 8M, 16M, 32M or 64M"));
         }
         let count = self.members.len();
-        if let LevelArg::Mirror = self.level {
-            if self.order.is_some() {
-                let message = "a mirror has no order";
-                return Err(Failure::new(Id::Shape, message, "leave out --order"));
-            }
-            return Ok(Level::Mirror);
+        let level = match self.level {
+            LevelArg::Fragments => Level::Fragments,
+            LevelArg::Mirror => Level::Mirror,
+            LevelArg::Raid5 => Level::Raid5,
+            LevelArg::Raid6 => Level::Raid6,
+        };
+        if level != Level::Fragments {
+            self.check_plain(level)?;
+            return Ok(level);
         }
         let orders = self.order.map_or(1..=3, |order| order..=order);
         if orders.clone().any(|order| (1 << order) + 1 == count) {
@@ -171,6 +183,27 @@ impl Args {
         let message = format!("level 3.5 of {count} members");
         let action = format!("name {} members", counts.join(" or "));
         Err(Failure::new(Id::Shape, message, action))
+    }
+
+    /// Checks a level without an order.
+    fn check_plain(&self, level: Level) -> Result<()> {
+        let (word, count) = (level_word(level), self.members.len());
+        let refused =
+            |message: String, action: String| Err(Failure::new(Id::Shape, message, action));
+        if self.order.is_some() {
+            return refused(format!("{word} has no order"), "leave out --order".into());
+        }
+        let allowed = level.least().max(2)..=MOST_MEMBERS;
+        if !allowed.contains(&count) {
+            let action = format!("name {} to {MOST_MEMBERS} members", allowed.start());
+            return refused(format!("{word} of {count} members"), action);
+        }
+        if level.is_striped() && matches!(self.mode, ModeArg::Shared) {
+            // Two hosts that write two blocks of one stripe would spoil its parity.
+            let message = format!("{word} in mode shared: blocks of a stripe share a parity");
+            return refused(message, "leave out --mode, or choose --level 3.5 or 1".into());
+        }
+        Ok(())
     }
 }
 
@@ -201,25 +234,28 @@ async fn plan(args: &Args, level: Level, cluster: &Cluster, on: &Spawner) -> Res
             told => return Err(unexpected(address, told)),
         }
     }
-    let data = match level {
-        Level::Mirror => 1,
-        Level::Fragments => u32::try_from(cluster.members.len() - 1).expect("at most 8"),
+    let members = cluster.members.len();
+    let piece_bytes = match level {
+        Level::Fragments => BLOCK_BYTES / u32::try_from(members - 1).expect("at most 8"),
+        _ => BLOCK_BYTES,
     };
-    let piece_bytes = sector.max(BLOCK_BYTES / data);
-    let block = u64::from(piece_bytes) * u64::from(data);
-    let region_blocks = u32::try_from(args.region.0 / block).expect("a region is small");
+    let piece_bytes = sector.max(piece_bytes);
+    let mode = match args.mode {
+        ModeArg::Shared => Mode::Shared,
+        ModeArg::Exclusive => Mode::Exclusive,
+    };
+    let mut shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes, mode };
+    let stripe = code::stripe_bytes(&shape, members) as u64;
+    // Whole stripes: a little less than the size if that is no multiple.
+    let region_blocks = u32::try_from(args.region.0 / stripe).expect("a region is small");
     let regions = least / (u64::from(piece_bytes) * u64::from(region_blocks));
     let regions = u32::try_from(regions).unwrap_or(u32::MAX);
     if regions == 0 {
         let message = format!("the smallest member has {} for data", Size(least));
         return Err(Failure::new(Id::Shape, message, "choose larger disks or a smaller --region"));
     }
-    let mode = match args.mode {
-        ModeArg::Shared => Mode::Shared,
-        ModeArg::Exclusive => Mode::Exclusive,
-    };
-    let shape = Shape { level, regions, region_blocks, piece_bytes, mode };
-    let slots = vec![Slot { state: State::InSync, boot: FIRST_BOOT }; cluster.members.len()];
+    (shape.regions, shape.region_blocks) = (regions, region_blocks);
+    let slots = vec![Slot { state: State::InSync, boot: FIRST_BOOT }; members];
     Ok(Config { array: cluster.array, epoch: Epoch(1), shape, slots })
 }
 
@@ -227,7 +263,7 @@ fn described(cluster: &Cluster, config: &Config) -> Vec<String> {
     let Shape { level, mode, regions, .. } = config.shape;
     let region = super::status::region_bytes(config);
     let size = Size(region * u64::from(regions));
-    let block = Size(region / u64::from(config.shape.region_blocks));
+    let block = Size(code::block_bytes(&config.shape, config.slots.len()) as u64);
     let (level, mode, region) = (level_word(level), mode_word(mode), Size(region));
     let mut lines = vec![format!(
         "{}: {level}, {mode}, {size} in blocks of {block}, regions of {region}; decisions in {}",

@@ -112,9 +112,18 @@ fn clients(status: &ClusterStatus) -> Vec<String> {
             _ => format!("client {id} holds {}", regions(client.regions, status)),
         });
     }
-    if status.unsynced_regions > 0 {
-        let count = regions(status.unsynced_regions, status);
+    let inconsistent = status.inconsistent_regions;
+    if status.unsynced_regions > inconsistent {
+        let count = regions(status.unsynced_regions - inconsistent, status);
         all.push(format!("{count} of dead clients to be resynced"));
+    }
+    if inconsistent > 0 {
+        let count = regions(inconsistent, status);
+        all.push(format!(
+            "a client died that was writing {count} while a member was not in sync: parity may \
+             be wrong there. Writes there fail, and reads of what that member holds. Compare with \
+             a backup; `parapet cluster accept-loss` serves them again"
+        ));
     }
     if all.is_empty() {
         all.push("none is joined".into());

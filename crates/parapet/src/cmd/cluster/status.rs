@@ -63,6 +63,7 @@ pub(super) async fn status(cluster: &Cluster, on: &Spawner) -> Result<ClusterSta
         members_needed: config.map_or(0, Config::needed),
         clients: clients_of(&report),
         unsynced_regions: report.unsync,
+        inconsistent_regions: report.holes,
         resyncing: report.resyncing.map(|region| region.0),
         region_bytes,
     })
@@ -177,14 +178,16 @@ fn state_of(report: &Report) -> ClusterState {
 }
 
 pub(super) fn region_bytes(config: &Config) -> u64 {
-    let block = code::block_bytes(&config.shape, config.slots.len()) as u64;
-    u64::from(config.shape.region_blocks) * block
+    let stripe = code::stripe_bytes(&config.shape, config.slots.len()) as u64;
+    u64::from(config.shape.region_blocks) * stripe
 }
 
 pub(super) fn level_word(level: Level) -> &'static str {
     match level {
         Level::Mirror => "raid1",
         Level::Fragments => "raid3.5",
+        Level::Raid5 => "raid5",
+        Level::Raid6 => "raid6",
     }
 }
 

@@ -1,0 +1,355 @@
+//! A request in execution: the member requests of each stage, and what completes it.
+//!
+//! ```text
+//!   read, flush    ── all answers ──▶ done
+//!   write, 1, 3.5  ── all answers ──▶ done
+//!   write, 5, 6    ── old bytes ──▶ settled ── all answers ──▶ stored ── flushed ──▶ done
+//!                     Reading       Writing                    Stored
+//! ```
+//!
+//! At levels 5 and 6 a write is acknowledged when it is durable: one flush serves all that are
+//! stored by then. So the pieces of a stripe differ only while a write to it is not acknowledged. A
+//! living client ends such a write with its *settled* bytes, also after a power cut of all members;
+//! the regions of a dead one are UNSYNC.
+//!
+//! A block whose member is not in sync is recovered from the other members. Such a read is like a
+//! write: it needs the region's grant and locks the stripe, or it would mix old and new pieces.
+
+use std::collections::BTreeSet;
+
+use super::{Action, Client, Failure, Work};
+use crate::broken::{Broken, broken};
+use crate::change::{Change, Way};
+use crate::code::{self, Pieces};
+use crate::config::{Config, Level};
+use crate::ids::{MemberId, Ms, OpId, Region, RequestId};
+use crate::message::{Io, Stamp, ToMember, Who};
+
+/// A request's cause.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum For {
+    Upper(RequestId),
+    /// A flush before this region is given back.
+    Release(Region),
+    /// A flush before stored writes are acknowledged.
+    Commit,
+}
+
+pub(super) struct Request {
+    pub(super) cause: For,
+    pub(super) work: Work,
+    pub(super) attempt: Option<Attempt>,
+    /// Of a write: some members may have it, so it must be sent until all have. Of a read: it runs.
+    pub(super) started: bool,
+    /// Of a write: the bytes of each member, once they are known.
+    pub(super) settled: Option<Pieces>,
+    /// When it arrived: the losses reported and the writes acknowledged.
+    pub(super) reported: u64,
+    pub(super) written: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Stage {
+    /// Of a write: old bytes.
+    Reading(Way),
+    Writing,
+    /// All members have the write with this number.
+    Stored(u64),
+    /// Reads and flushes have one stage.
+    Only,
+}
+
+/// One execution, in one epoch.
+pub(super) struct Attempt {
+    pub(super) stage: Stage,
+    missing: BTreeSet<OpId>,
+    got: Pieces,
+    /// Of a flush: writes that all members had, and writes issued in its region, when it began.
+    written: u64,
+    issued: u64,
+}
+
+/// A member request without an answer.
+pub(super) struct Op {
+    pub(super) member: MemberId,
+    request: u64,
+    pub(super) message: ToMember,
+    /// Since when the member has been silent about it.
+    pub(super) since_ms: Ms,
+}
+
+impl Client {
+    pub(super) fn submit(&mut self, cause: For, work: Work) {
+        let (reported, written) = (self.reported, self.written);
+        let (attempt, started, settled) = (None, false, None);
+        let request = Request { cause, work, attempt, started, settled, reported, written };
+        self.requests.insert(self.next_request, request);
+        self.next_request += 1;
+    }
+
+    /// Starts it.
+    pub(super) fn run(&mut self, number: u64, out: &mut Vec<Action>) {
+        let config = self.config.as_ref().expect("requests start in an epoch");
+        let request = self.requests.get_mut(&number).expect("it waits");
+        request.started = true;
+        let mut issued = 0;
+        let (stage, ios) = match &request.work {
+            Work::Flush => (Stage::Only, flushes(config)),
+            Work::Read(block) => (Stage::Only, reads(config, *block)),
+            Work::Write(block, bytes) => {
+                let change = Change::new(config, *block, bytes.len());
+                if let Some(hold) = self.holds.get_mut(&config.shape.region(change.stripe)) {
+                    hold.issued += 1;
+                    hold.dirty = true;
+                }
+                if request.settled.is_none() {
+                    let (way, reads) = change.plan(config);
+                    if reads.is_empty() {
+                        let got = Pieces::new();
+                        request.settled = Some(change.settle(config, way, bytes, &got));
+                    } else {
+                        let read = |member| (member, Io::Read(change.stripe));
+                        let reads = reads.into_iter().map(read).collect();
+                        return self.send((number, Stage::Reading(way), 0), reads, out);
+                    }
+                }
+                let settled = request.settled.as_ref().expect("settled now");
+                (Stage::Writing, writes(config, change.stripe, settled))
+            }
+        };
+        if let For::Release(region) = request.cause {
+            issued = self.holds.get(&region).map_or(0, |hold| hold.issued);
+        }
+        self.send((number, stage, issued), ios, out);
+    }
+
+    /// Begins a stage.
+    fn send(
+        &mut self,
+        (number, stage, issued): (u64, Stage, u64),
+        ios: Vec<(MemberId, Io)>,
+        out: &mut Vec<Action>,
+    ) {
+        let config = self.config.as_ref().expect("requests run in an epoch");
+        let mut missing = BTreeSet::new();
+        let floor = self.ops.keys().next().copied().unwrap_or(OpId(self.next_op));
+        for (member, io) in ios {
+            let op = OpId(self.next_op);
+            self.next_op += 1;
+            let who = Who::Client(self.id, self.incarnation);
+            let (epoch, boot) = (config.epoch, config.slot(member).boot);
+            let message = ToMember::Data(Stamp { who, epoch, boot, op, floor }, io);
+            out.push(Action::Member(member, message.clone()));
+            self.ops.insert(op, Op { member, request: number, message, since_ms: self.now });
+            missing.insert(op);
+        }
+        let (got, written) = (Pieces::new(), self.written);
+        let request = self.requests.get_mut(&number).expect("it runs");
+        request.attempt = Some(Attempt { stage, missing, got, written, issued });
+    }
+
+    pub(super) fn arrived(&mut self, op: OpId, bytes: Vec<u8>, out: &mut Vec<Action>) {
+        let Some(Op { member, request, .. }) = self.ops.remove(&op) else { return };
+        let found = self.requests.get_mut(&request).expect("ops belong to a request");
+        let attempt = found.attempt.as_mut().expect("ops belong to an attempt");
+        attempt.missing.remove(&op);
+        if !bytes.is_empty() {
+            attempt.got.insert(member, bytes);
+        }
+        let writing = attempt.stage == Stage::Writing;
+        let early = writing && attempt.missing.len() == 1 && broken(Broken::AcksEarly);
+        if attempt.missing.is_empty() || early {
+            let left = std::mem::take(&mut attempt.missing);
+            left.iter().for_each(|op| {
+                self.ops.remove(op);
+            });
+            self.next_stage(request, out);
+        }
+    }
+
+    fn next_stage(&mut self, number: u64, out: &mut Vec<Action>) {
+        let config = self.config.as_ref().expect("it ran in an epoch");
+        let request = self.requests.get_mut(&number).expect("it is complete once");
+        let attempt = request.attempt.as_mut().expect("it ran");
+        match (attempt.stage, &request.work) {
+            (Stage::Reading(way), Work::Write(block, bytes)) => {
+                let change = Change::new(config, *block, bytes.len());
+                let settled = change.settle(config, way, bytes, &attempt.got);
+                let ios = writes(config, change.stripe, &settled);
+                request.settled = Some(settled);
+                self.send((number, Stage::Writing, 0), ios, out);
+            }
+            (Stage::Writing, _) => {
+                self.written += 1;
+                attempt.stage = Stage::Stored(self.written);
+                if !config.shape.level.is_striped() || broken(Broken::AcksVolatile) {
+                    self.complete(number, out);
+                }
+            }
+            _ => self.complete(number, out),
+        }
+    }
+
+    fn complete(&mut self, number: u64, out: &mut Vec<Action>) {
+        let request = self.requests.remove(&number).expect("it is complete once");
+        let attempt = request.attempt.expect("it ran");
+        let config = self.config.as_ref().expect("it ran in an epoch");
+        let result = match request.work {
+            Work::Read(block) => Ok(block_of(config, block, &attempt.got)),
+            Work::Write(block, _) => {
+                let region = config.shape.region(code::place(config, block).0);
+                // What is durable cannot be lost.
+                self.unflushed |= !config.shape.level.is_striped();
+                let hold = self.holds.get_mut(&region);
+                hold.expect("held while a write runs").last_ms = self.now;
+                Ok(Vec::new())
+            }
+            Work::Flush => {
+                let lost = self.losses > request.reported;
+                if let For::Upper(_) = request.cause {
+                    // A flush that is older than a lost write does not report it.
+                    if request.written >= self.lost_until {
+                        self.reported = self.losses;
+                    }
+                    self.unflushed &= self.written != attempt.written;
+                }
+                if lost { Err(Failure::Lost) } else { Ok(Vec::new()) }
+            }
+        };
+        match request.cause {
+            For::Upper(id) => out.push(Action::Done(id, result)),
+            For::Release(region) => self.flushed(region, attempt.issued, out),
+            For::Commit => self.committed(attempt.written, out),
+        }
+    }
+
+    /// Acknowledges the writes up to this number: they are durable.
+    fn committed(&mut self, upto: u64, out: &mut Vec<Action>) {
+        let durable = |request: &Request| {
+            let stage = request.attempt.as_ref().map(|attempt| attempt.stage);
+            matches!(stage, Some(Stage::Stored(number)) if number <= upto)
+        };
+        let durable: Vec<u64> = self
+            .requests
+            .iter()
+            .filter(|(_, request)| durable(request))
+            .map(|(&number, _)| number)
+            .collect();
+        durable.into_iter().for_each(|number| self.complete(number, out));
+    }
+
+    /// One flush at a time serves all writes that are stored before it begins.
+    pub(super) fn commit(&mut self) {
+        let stored = |request: &Request| {
+            let attempt = request.attempt.as_ref();
+            attempt.is_some_and(|attempt| matches!(attempt.stage, Stage::Stored(_)))
+        };
+        let runs = self.requests.values().any(|request| request.cause == For::Commit);
+        if !runs && self.requests.values().any(stored) {
+            self.submit(For::Commit, Work::Flush);
+        }
+    }
+}
+
+/// The stripe that this work locks, and whose region it needs.
+pub(super) fn locks(config: &Config, work: &Work) -> Option<u64> {
+    match work {
+        Work::Write(block, _) => Some(code::place(config, *block).0),
+        Work::Read(block) => {
+            let (stripe, _) = code::place(config, *block);
+            let recovers = config.shape.level.is_striped() && holder(config, *block).is_none();
+            (recovers && !broken(Broken::RecoversUngranted)).then_some(stripe)
+        }
+        Work::Flush => None,
+    }
+}
+
+/// At levels 5 and 6: the member of a block, if it is in sync.
+fn holder(config: &Config, block: u64) -> Option<MemberId> {
+    let (stripe, index) = code::place(config, block);
+    let member = code::columns(config.shape.level, config.slots.len(), stripe)[index];
+    (config.shape.level.is_striped() && config.is_in_sync(member)).then_some(member)
+}
+
+/// A block, from the pieces that [`reads`] asks for.
+fn block_of(config: &Config, block: u64, got: &Pieces) -> Vec<u8> {
+    if let Some(piece) = holder(config, block).and_then(|member| got.get(&member)) {
+        return piece.clone();
+    }
+    let (stripe, index) = code::place(config, block);
+    let length = code::block_bytes(&config.shape, config.slots.len());
+    code::content(config, stripe, got)[index * length..][..length].to_vec()
+}
+
+fn flushes(config: &Config) -> Vec<(MemberId, Io)> {
+    let skipped = usize::from(broken(Broken::FlushSkipsOne));
+    config.live().skip(skipped).map(|member| (member, Io::Flush)).collect()
+}
+
+fn writes(config: &Config, stripe: u64, settled: &Pieces) -> Vec<(MemberId, Io)> {
+    let last = code::columns(config.shape.level, config.slots.len(), stripe).last().copied();
+    let piece = |member: MemberId| {
+        let mut piece = settled.get(&member)?.clone();
+        let parity = config.shape.level != Level::Mirror && last == Some(member);
+        if parity && broken(Broken::NoParity) {
+            piece.fill(0);
+        }
+        Some((member, Io::Write(stripe, piece)))
+    };
+    let skip = broken(Broken::RebuildingSkipped);
+    config.live().filter(|&member| config.is_in_sync(member) || !skip).filter_map(piece).collect()
+}
+
+fn reads(config: &Config, block: u64) -> Vec<(MemberId, Io)> {
+    let (stripe, _) = code::place(config, block);
+    let sources = match holder(config, block) {
+        Some(member) => vec![member],
+        None => code::sources(config, stripe, |member| config.is_in_sync(member))
+            .expect("the array serves"),
+    };
+    let mut all: Vec<_> = sources.iter().map(|&member| (member, Io::Read(stripe))).collect();
+    // A member that was removed would still answer an old epoch. Until a later one opens, only live
+    // members of this one can be in sync. As many as a stripe can lose, and one more, meet one of
+    // those: it refuses.
+    let enough = config.shape.level.spares(config.slots.len()) + 1;
+    if !broken(Broken::ReadsUnchecked) {
+        let unasked = broken(Broken::RebuildingUnchecked);
+        let asked = |member: &MemberId| config.is_in_sync(*member) || !unasked;
+        let others = config.live().filter(asked).filter(|it| !sources.contains(it));
+        let others = others.take(enough.saturating_sub(sources.len()));
+        all.extend(others.map(|member| (member, Io::Check)));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Mode, Shape, Slot, State};
+    use crate::ids::{ArrayId, BootId, Epoch};
+
+    fn asked(level: Level, states: &[State]) -> Vec<(u16, Io)> {
+        let mode = Mode::Shared;
+        let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 8, mode };
+        let slots = states.iter().map(|&state| Slot { state, boot: BootId(1) }).collect();
+        let config = Config { array: ArrayId(1), epoch: Epoch(5), shape, slots };
+        reads(&config, 0).into_iter().map(|(member, io)| (member.0, io)).collect()
+    }
+
+    /// Member 1 is rebuilt in epoch 5, enters in 6, which never opens, and is alone in 7: member 0
+    /// knows nothing of this.
+    #[test]
+    fn a_read_meets_every_member_that_can_be_alone_in_a_later_epoch() {
+        use State::{InSync, Missing, Rebuilding};
+        let (read, check) = (|member| (member, Io::Read(0)), |member| (member, Io::Check));
+        assert_eq!(asked(Level::Mirror, &[InSync, Rebuilding]), [read(0), check(1)]);
+        assert_eq!(asked(Level::Mirror, &[InSync, InSync, Missing]), [read(0), check(1)]);
+        assert_eq!(asked(Level::Fragments, &[InSync, Rebuilding]), [read(0), check(1)]);
+        assert_eq!(asked(Level::Fragments, &[InSync, Rebuilding, InSync]), [read(0), read(2)]);
+        assert_eq!(asked(Level::Raid5, &[InSync; 4]), [read(0), check(1)]);
+        // Data of stripe 0 is on members 1, 2 and 3, Q on 0, P on 4.
+        assert_eq!(asked(Level::Raid6, &[InSync; 5]), [read(1), check(0), check(2)]);
+        let degraded = [InSync, Missing, InSync, InSync, InSync];
+        assert_eq!(asked(Level::Raid6, &degraded), [read(2), read(3), read(4)]);
+    }
+}
