@@ -154,7 +154,8 @@ impl Client {
         let refused = self.requests.extract_if(.., |_, request| {
             locks(config, &request.work).is_some_and(|stripe| config.shape.region(stripe) == region)
         });
-        for (_, request) in refused {
+        for (number, request) in refused {
+            self.idle.remove(&number);
             if let For::Upper(id) = request.cause {
                 out.push(Action::Done(id, Err(Failure::Inconsistent)));
             }
