@@ -77,6 +77,9 @@ pub enum Action {
     Done(RequestId, Result<Vec<u8>, Failure>),
 }
 
+/// Longest pause before a request without an answer is sent again, in ticks.
+const LONGEST_PAUSE: Ms = 8;
+
 /// The state machine.
 pub struct Client {
     id: ClientId,
@@ -90,6 +93,14 @@ pub struct Client {
     holds: BTreeMap<Region, Hold>,
     /// In order of arrival.
     requests: BTreeMap<u64, Request>,
+    /// Those that do not run.
+    idle: BTreeSet<u64>,
+    /// The stripes that running requests lock.
+    locked: BTreeSet<u64>,
+    /// Writes that wait for a flush: the value of `written` after each, and its request.
+    stored: BTreeMap<u64, u64>,
+    /// The flush for them runs.
+    committing: bool,
     ops: BTreeMap<OpId, Op>,
     next_request: u64,
     next_op: u64,
@@ -119,6 +130,10 @@ impl Client {
             renewed_ms: now,
             holds: BTreeMap::new(),
             requests: BTreeMap::new(),
+            idle: BTreeSet::new(),
+            locked: BTreeSet::new(),
+            stored: BTreeMap::new(),
+            committing: false,
             ops: BTreeMap::new(),
             next_request: 0,
             // Numbers of different incarnations differ.
@@ -173,8 +188,12 @@ impl Client {
         let renew = FromClient::Renew { sent_ms, term, held, epoch };
         out.push(Action::Coordinators(renew));
         let mut silent = BTreeSet::new();
-        for op in self.ops.values() {
-            out.push(Action::Member(op.member, op.message.clone()));
+        for op in self.ops.values_mut() {
+            if now >= op.again_ms {
+                out.push(Action::Member(op.member, op.message.clone()));
+                op.pause_ms = (2 * op.pause_ms).min(LONGEST_PAUSE * self.timing.tick_ms);
+                op.again_ms = now + op.pause_ms;
+            }
             if now.saturating_sub(op.since_ms) > self.timing.drain_ms {
                 silent.insert(op.member);
             }
@@ -220,6 +239,9 @@ impl Client {
         self.renewed_ms = self.now;
         self.config = Some(config);
         self.ops.clear();
+        self.locked.clear();
+        self.stored.clear();
+        self.idle = self.requests.keys().copied().collect();
         for request in self.requests.values_mut() {
             request.attempt = None;
             request.started &= matches!(request.work, Work::Write(..));
@@ -242,6 +264,8 @@ impl Client {
             FromMember::Refused(op, _) => {
                 if let Some(op) = self.ops.get_mut(&op) {
                     op.since_ms = self.now;
+                    op.pause_ms = self.timing.tick_ms;
+                    op.again_ms = self.now + op.pause_ms;
                 }
             }
             FromMember::Control(..) => {}
@@ -254,6 +278,8 @@ impl Client {
         }
         self.ops.clear();
         self.holds.clear();
+        self.idle.clear();
+        self.stored.clear();
         for request in std::mem::take(&mut self.requests).into_values() {
             if let For::Upper(id) = request.cause {
                 out.push(Action::Done(id, Err(Failure::Evicted)));
@@ -278,6 +304,7 @@ impl Client {
     fn advance(&mut self, out: &mut Vec<Action>) {
         if self.evicted {
             let refuse = std::mem::take(&mut self.requests);
+            self.idle.clear();
             out.extend(refuse.into_values().filter_map(|request| match request.cause {
                 For::Upper(id) => Some(Action::Done(id, Err(Failure::Evicted))),
                 For::Release(_) | For::Commit => None,
@@ -290,22 +317,23 @@ impl Client {
         self.commit();
         // Requests that lock one stripe run one after the other. A read that recovers gives way to
         // writes: one that members may have must end before a region is given back.
-        let mut locked = BTreeSet::new();
-        let mut numbers: Vec<u64> = self.requests.keys().copied().collect();
+        let mut passed = BTreeSet::new();
+        let mut numbers: Vec<u64> = self.idle.iter().copied().collect();
         numbers.sort_by_key(|number| (self.gives_way(&self.requests[number]), *number));
         for number in numbers {
             let request = &self.requests[&number];
-            let (idle, started) = (request.attempt.is_none(), request.started);
+            let started = request.started;
             let config = self.config.as_ref().expect("requests start in an epoch");
             let ready = match locks(config, &request.work) {
                 None => true,
                 Some(stripe) => {
                     let region = config.shape.region(stripe);
-                    let free = locked.insert(stripe) || overlaps(config, &request.work);
-                    free && (!idle || self.may_use(region, started, out))
+                    let first = !self.locked.contains(&stripe) && passed.insert(stripe);
+                    let free = first || overlaps(config, &request.work);
+                    free && self.may_use(region, started, out)
                 }
             };
-            if idle && ready {
+            if ready {
                 self.run(number, out);
             }
         }

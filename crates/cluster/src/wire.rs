@@ -76,6 +76,19 @@ pub trait Wire: Sized {
     /// # Errors
     /// If the bytes do not start with one.
     fn take(from: &mut &[u8]) -> Result<Self, Malformed>;
+
+    /// Appends several, without their count.
+    fn put_all(items: &[Self], out: &mut Vec<u8>) {
+        items.iter().for_each(|item| item.put(out));
+    }
+
+    /// Takes several from the front.
+    ///
+    /// # Errors
+    /// As [`Wire::take`].
+    fn take_all(count: usize, from: &mut &[u8]) -> Result<Vec<Self>, Malformed> {
+        (0..count).map(|_| Self::take(from)).collect()
+    }
 }
 
 /// A value that is a whole frame.
@@ -168,7 +181,27 @@ macro_rules! numbers {
     };
 }
 
-numbers! { u8, u16, u32, u64, u128 }
+numbers! { u16, u32, u64, u128 }
+
+impl Wire for u8 {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(*self);
+    }
+    fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
+        let (&byte, rest) = from.split_first().ok_or(Malformed::Short)?;
+        *from = rest;
+        Ok(byte)
+    }
+    // Pieces are long: they are copied at once.
+    fn put_all(items: &[u8], out: &mut Vec<u8>) {
+        out.extend_from_slice(items);
+    }
+    fn take_all(count: usize, from: &mut &[u8]) -> Result<Vec<u8>, Malformed> {
+        let (bytes, rest) = from.split_at_checked(count).ok_or(Malformed::Short)?;
+        *from = rest;
+        Ok(bytes.to_vec())
+    }
+}
 
 impl Wire for [u8; 4] {
     fn put(&self, out: &mut Vec<u8>) {
@@ -197,7 +230,7 @@ impl Wire for bool {
 impl<T: Wire> Wire for Vec<T> {
     fn put(&self, out: &mut Vec<u8>) {
         u32::try_from(self.len()).expect("lists are bounded").put(out);
-        self.iter().for_each(|item| item.put(out));
+        T::put_all(self, out);
     }
     fn take(from: &mut &[u8]) -> Result<Self, Malformed> {
         let count = usize::try_from(u32::take(from)?).map_err(|_| Malformed::Value)?;
@@ -205,7 +238,7 @@ impl<T: Wire> Wire for Vec<T> {
         if count > MOST_ITEMS.min(from.len()) {
             return Err(Malformed::Value);
         }
-        (0..count).map(|_| T::take(from)).collect()
+        T::take_all(count, from)
     }
 }
 

@@ -17,6 +17,7 @@ pub mod coordinator;
 pub mod line;
 mod links;
 pub mod member;
+mod runs;
 
 use std::rc::Rc;
 

@@ -161,6 +161,7 @@ impl Client {
             }
             !refused
         });
+        self.idle.retain(|number| self.requests.contains_key(number));
     }
 
     /// The flush before a release is complete.

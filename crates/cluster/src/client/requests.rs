@@ -53,8 +53,8 @@ pub(super) enum Stage {
     /// Of a write: old bytes.
     Reading(Way),
     Writing,
-    /// All members have the write with this number.
-    Stored(u64),
+    /// All members have it.
+    Stored,
     /// Reads and flushes have one stage.
     Only,
 }
@@ -76,6 +76,9 @@ pub(super) struct Op {
     pub(super) message: ToMember,
     /// Since when the member has been silent about it.
     pub(super) since_ms: Ms,
+    /// When it is sent again, and the pause before that.
+    pub(super) again_ms: Ms,
+    pub(super) pause_ms: Ms,
 }
 
 impl Client {
@@ -84,6 +87,7 @@ impl Client {
         let (attempt, started, settled) = (None, false, None);
         let request = Request { cause, work, attempt, started, settled, reported, written };
         self.requests.insert(self.next_request, request);
+        self.idle.insert(self.next_request);
         self.next_request += 1;
     }
 
@@ -91,6 +95,10 @@ impl Client {
     pub(super) fn run(&mut self, number: u64, out: &mut Vec<Action>) {
         let config = self.config.as_ref().expect("requests start in an epoch");
         let request = self.requests.get_mut(&number).expect("it waits");
+        self.idle.remove(&number);
+        if let Some(stripe) = locks(config, &request.work) {
+            self.locked.insert(stripe);
+        }
         request.started = true;
         let mut issued = 0;
         let (stage, ios) = match &request.work {
@@ -140,7 +148,10 @@ impl Client {
             let (epoch, boot) = (config.epoch, config.slot(member).boot);
             let message = ToMember::Data(Stamp { who, epoch, boot, op, floor }, io);
             out.push(Action::Member(member, message.clone()));
-            self.ops.insert(op, Op { member, request: number, message, since_ms: self.now });
+            let (since_ms, pause_ms) = (self.now, self.timing.tick_ms);
+            let again_ms = since_ms + pause_ms;
+            self.ops
+                .insert(op, Op { member, request: number, message, since_ms, again_ms, pause_ms });
             missing.insert(op);
         }
         let (got, written) = (Pieces::new(), self.written);
@@ -181,9 +192,11 @@ impl Client {
             }
             (Stage::Writing, _) => {
                 self.written += 1;
-                attempt.stage = Stage::Stored(self.written);
+                attempt.stage = Stage::Stored;
                 if !config.shape.level.is_striped() || broken(Broken::AcksVolatile) {
                     self.complete(number, out);
+                } else {
+                    self.stored.insert(self.written, number);
                 }
             }
             _ => self.complete(number, out),
@@ -194,6 +207,9 @@ impl Client {
         let request = self.requests.remove(&number).expect("it is complete once");
         let attempt = request.attempt.expect("it ran");
         let config = self.config.as_ref().expect("it ran in an epoch");
+        if let Some(stripe) = locks(config, &request.work) {
+            self.locked.remove(&stripe);
+        }
         let result = match request.work {
             Work::Read(block) => Ok(block_of(config, block, &attempt.got)),
             Work::Write(block, _) => {
@@ -225,27 +241,16 @@ impl Client {
 
     /// Acknowledges the writes up to this number: they are durable.
     fn committed(&mut self, upto: u64, out: &mut Vec<Action>) {
-        let durable = |request: &Request| {
-            let stage = request.attempt.as_ref().map(|attempt| attempt.stage);
-            matches!(stage, Some(Stage::Stored(number)) if number <= upto)
-        };
-        let durable: Vec<u64> = self
-            .requests
-            .iter()
-            .filter(|(_, request)| durable(request))
-            .map(|(&number, _)| number)
-            .collect();
-        durable.into_iter().for_each(|number| self.complete(number, out));
+        self.committing = false;
+        let later = self.stored.split_off(&(upto + 1));
+        let durable = std::mem::replace(&mut self.stored, later);
+        durable.into_values().for_each(|number| self.complete(number, out));
     }
 
     /// One flush at a time serves all writes that are stored before it begins.
     pub(super) fn commit(&mut self) {
-        let stored = |request: &Request| {
-            let attempt = request.attempt.as_ref();
-            attempt.is_some_and(|attempt| matches!(attempt.stage, Stage::Stored(_)))
-        };
-        let runs = self.requests.values().any(|request| request.cause == For::Commit);
-        if !runs && self.requests.values().any(stored) {
+        if !self.committing && !self.stored.is_empty() {
+            self.committing = true;
             self.submit(For::Commit, Work::Flush);
         }
     }

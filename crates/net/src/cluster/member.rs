@@ -18,12 +18,13 @@ use std::io::{Error as StreamError, ErrorKind as Kind};
 use std::rc::Rc;
 
 use cluster::ids::BootId;
-use cluster::member::{Action, Event, Member, Peer};
+use cluster::member::{Action, Event, IoId, Member, Peer};
 use cluster::message::{FromMember, Io, ToMember, Who};
 use cluster::session::{Ask, Hello, Label, Speaker, Told};
 use io::{Disk, Error, Op, Pool, Result, Signal, Stream, Work};
 
 use super::line::{self, Inbox, Line};
+use super::runs::{Asked, runs};
 use super::{Spawn, area};
 
 /// Memory kept for pieces.
@@ -39,6 +40,8 @@ struct Shared {
     spawn: Spawn,
     /// None until the disk is formatted.
     station: RefCell<Option<Station>>,
+    /// Pieces of frames that arrived together.
+    queued: RefCell<Vec<Asked>>,
     lines: RefCell<BTreeMap<u64, (Peer, Rc<Line>)>>,
     next_line: Cell<u64>,
     fault: RefCell<Option<Error>>,
@@ -77,6 +80,7 @@ impl MemberServer {
             pool: Pool::new(POOL_BYTES),
             spawn,
             station: RefCell::default(),
+            queued: RefCell::default(),
             lines: RefCell::default(),
             next_line: Cell::new(0),
             fault: RefCell::default(),
@@ -214,13 +218,7 @@ impl MemberServer {
         for action in out {
             match action {
                 Action::Send(peer, message) => self.send(peer, &message),
-                Action::Execute(id, _, io) => {
-                    let server = self.clone();
-                    (self.0.spawn)(Box::pin(async move {
-                        let executed = server.execute(&io).await;
-                        server.then(executed.map(|bytes| Event::Finished(id, bytes)));
-                    }));
-                }
+                Action::Execute(id, _, io) => self.queue(id, io),
                 Action::Store { slot, generation, bytes } => {
                     let server = self.clone();
                     (self.0.spawn)(Box::pin(async move {
@@ -248,20 +246,57 @@ impl MemberServer {
         }
     }
 
-    async fn execute(&self, io: &Io) -> Result<Vec<u8>> {
-        let piece = self.label().map_or(0, |label| label.shape.piece_bytes);
-        let at = |block: u64| area::DATA_AT + block * u64::from(piece);
-        let op = match io {
-            Io::Read(block) => Op::read(at(*block), self.0.pool.take(piece as usize)),
-            Io::Write(block, bytes) => Op::write(at(*block), self.0.pool.copy_of(bytes).freeze()),
-            Io::Flush => Op::flush(),
-            Io::Check => return Ok(Vec::new()),
+    /// Executes it together with what arrives with it.
+    fn queue(&self, io: IoId, asked: Io) {
+        let (block, bytes) = match asked {
+            Io::Read(block) => (block, None),
+            Io::Write(block, bytes) => (block, Some(bytes)),
+            Io::Flush => {
+                let server = self.clone();
+                return (self.0.spawn)(Box::pin(async move {
+                    let flushed = server.0.disk.submit(Op::flush()).await.result;
+                    server.then(flushed.map(|()| Event::Finished(io, Vec::new())));
+                }));
+            }
+            Io::Check => unreachable!("the machine answers it itself"),
         };
-        let done = self.0.disk.submit(op).await;
-        done.result?;
-        Ok(match done.work {
-            Work::Read(bufs) => bufs.iter().flat_map(|buf| buf.iter().copied()).collect(),
-            _ => Vec::new(),
-        })
+        let mut queued = self.0.queued.borrow_mut();
+        queued.push(Asked { io, block, bytes });
+        if queued.len() == 1 {
+            let server = self.clone();
+            (self.0.spawn)(Box::pin(async move {
+                let piece = server.label().map_or(0, |label| label.shape.piece_bytes);
+                for run in runs(server.0.queued.take(), piece as usize) {
+                    let server = server.clone();
+                    let spawn = server.0.spawn.clone();
+                    spawn(Box::pin(async move { server.execute(run, piece).await }));
+                }
+            }));
+        }
+    }
+
+    /// Executes pieces of consecutive blocks.
+    async fn execute(&self, run: Vec<Asked>, piece: u32) {
+        let offset = area::DATA_AT + run[0].block * u64::from(piece);
+        let pool = &self.0.pool;
+        let work = match run[0].bytes {
+            None => Work::Read(run.iter().map(|_| pool.take(piece as usize)).collect()),
+            Some(_) => {
+                let bytes = run.iter().flat_map(|asked| &asked.bytes);
+                Work::Write(bytes.map(|bytes| pool.copy_of(bytes).freeze()).collect())
+            }
+        };
+        let done = self.0.disk.submit(Op { offset, work, ..Op::flush() }).await;
+        if let Err(error) = done.result {
+            return self.then(Err(error));
+        }
+        let mut read = match done.work {
+            Work::Read(bufs) => bufs.into_iter(),
+            _ => Vec::new().into_iter(),
+        };
+        for asked in run {
+            let bytes = read.next().map(|buf| buf.to_vec()).unwrap_or_default();
+            self.handle(Event::Finished(asked.io, bytes));
+        }
     }
 }
