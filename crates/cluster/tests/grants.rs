@@ -223,7 +223,10 @@ fn grants_per_second() {
         || std::env::temp_dir().join(format!("parapet-grants-{}", std::process::id())),
         std::path::PathBuf::from,
     );
-    println!("{:>8} {:>6} {:>10} {:>10} {:>14}", "held", "depth", "grants/s", "writes/s", "bytes/write");
+    println!(
+        "{:>8} {:>6} {:>10} {:>10} {:>14}",
+        "held", "depth", "grants/s", "writes/s", "bytes/write"
+    );
     for held in [1, 1000, 20_000, 100_000] {
         for depth in [1, 16, 256] {
             let file = File::options().create(true).truncate(true).write(true).open(&path);
