@@ -25,6 +25,7 @@ use cluster::timing::Timing;
 
 const CLIENT: (ClientId, Incarnation) = (ClientId(1), Incarnation(1));
 const SLOT_BYTES: u64 = 4 << 20;
+const AREA_BYTES: usize = 1 << 20;
 
 /// Everything but the network.
 struct Rig {
@@ -62,7 +63,7 @@ impl Rig {
             began: Instant::now(),
             ticked: 0,
             coordinator: Coordinator::start(CandidateId(0), Timing::DEFAULT, 0),
-            member: Member::start([&[], &[]], &mut out),
+            member: Member::start([&[], &[]], &[0; AREA_BYTES], &mut out),
             value: (Version(1), value),
             epoch: Epoch(0),
             told: Vec::new(),
@@ -122,6 +123,9 @@ impl Rig {
                 member::Action::Send(_, message) => self.up.push_back(message),
                 member::Action::Store { slot, generation, bytes } => {
                     self.store = Some((generation, slot as u64 * SLOT_BYTES, bytes));
+                }
+                member::Action::Append { at, generation, bytes } => {
+                    self.store = Some((generation, 2 * SLOT_BYTES + at as u64, bytes));
                 }
                 member::Action::Execute(..) => unreachable!("no data here"),
             }
