@@ -4,8 +4,8 @@
 //!   GRANTS_FILE=/tmp/member cargo test --release -p parapet-cluster --test grants -- --nocapture
 //! ```
 //!
-//! The file is made, and removed in the end; without `GRANTS_FILE` nothing is measured. Clients keep
-//! a number of requests going while marks of other regions are held.
+//! The file is made, and removed in the end; without `GRANTS_FILE` nothing is measured. Clients
+//! keep a number of requests going while marks of other regions are held.
 #![allow(missing_docs)]
 
 use std::collections::VecDeque;
