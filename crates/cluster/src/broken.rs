@@ -80,6 +80,12 @@ ways! {
     OneSlot: "§5 (2)",
     /// The parity of a header's number chooses its slot, although numbers are skipped.
     SlotByNumber: "§5 (2)",
+    /// A start takes entries of the append area that are older than the header.
+    OldEntriesReplayed: "I11",
+    /// Marks that find no room in the append area are dropped.
+    FullAreaDrops: "I11, ddraid",
+    /// A full append area starts again without a header.
+    AreaWraps: "I11",
     /// The checksum covers two words.
     ChecksumOfTwoWords: "ddraid",
     /// Members take requests of any epoch.

@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod append;
 pub mod broken;
 pub mod client;
 pub mod code;

@@ -20,7 +20,7 @@ use super::leader::Leader;
 use crate::broken::{Broken, broken};
 use crate::ids::{ClientId, GrantId, Incarnation, MemberId, Region, Term};
 use crate::message::{Order, ToClient};
-use crate::record::{Log, Mark, Position, Record};
+use crate::record::{self, Log, Mark, Position, Record};
 
 /// Done once its batch is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -70,7 +70,7 @@ impl Commit {
         let held = |mark: &Mark| matches!(*mark, Mark::Held(of, ..) if of == region);
         let sent = self.batch.iter().flat_map(|(records, _)| records);
         let moving = self.pending.iter().chain(sent).any(|record| held(&record.mark));
-        !moving && !self.marks.iter().any(held)
+        !moving && record::held(&self.marks, region).next().is_none()
     }
 }
 

@@ -23,7 +23,7 @@ use crate::broken::{Broken, broken};
 use crate::config::{Mode, State};
 use crate::ids::{ClientId, GrantId, Incarnation, Ms, Region};
 use crate::message::{Claim, ToClient};
-use crate::record::Mark;
+use crate::record::{self, Mark};
 
 /// A grant.
 pub(super) struct Holder {
@@ -80,34 +80,42 @@ impl Leader {
             Some(_) => {}
             None => entry.queue.push_back(waiter),
         }
+        self.waited.insert(region);
     }
 
     /// Forgets what the client waits for.
     pub(super) fn forget_waiter(&mut self, client: ClientId) {
-        for entry in self.regions.values_mut() {
-            entry.queue.retain(|waiter| waiter.client != client);
+        for region in &self.waited {
+            if let Some(entry) = self.regions.get_mut(region) {
+                entry.queue.retain(|waiter| waiter.client != client);
+            }
         }
+    }
+
+    /// Forgets regions without holders and waiters.
+    pub(super) fn tidy(&mut self) {
+        self.regions.retain(|_, entry| !entry.holders.is_empty() || !entry.queue.is_empty());
     }
 
     /// Grants whatever can be granted.
     pub(super) fn admit(&mut self, out: &mut Vec<Action>) {
-        let regions: Vec<Region> = self.regions.keys().copied().collect();
-        for region in regions {
+        for region in self.waited.clone() {
             while self.may_admit(region) {
                 let entry = self.regions.get_mut(&region).expect("it was listed");
                 let waiter = entry.queue.pop_front().expect("somebody waits");
                 self.grant(region, waiter, out);
             }
+            if !self.is_waited_for(region) {
+                self.waited.remove(&region);
+            }
         }
-        self.regions.retain(|_, entry| !entry.holders.is_empty() || !entry.queue.is_empty());
     }
 
     fn may_admit(&self, region: Region) -> bool {
-        let entry = &self.regions[&region];
         let marks = &self.commit.marks;
-        let held = |mark: &Mark| matches!(*mark, Mark::Held(of, ..) if of == region);
+        let is_held = || record::held(marks, region).next().is_some();
         let exclusive = self.config.shape.mode == Mode::Exclusive;
-        if entry.queue.is_empty() || marks.contains(&Mark::Unsync(region)) {
+        if !self.is_waited_for(region) || marks.contains(&Mark::Unsync(region)) {
             return false;
         }
         if self.job_region() == Some(region) && !broken(Broken::ResyncIgnoresHolders) {
@@ -115,9 +123,9 @@ impl Leader {
         }
         if exclusive && !broken(Broken::ExclusiveShared) {
             // A mark without a holder is one of a client that is not fenced yet.
-            return self.inherited.is_empty() && !marks.iter().any(held);
+            return self.inherited.is_empty() && !is_held();
         }
-        self.inherited.is_empty() || !marks.iter().any(held)
+        self.inherited.is_empty() || !is_held()
     }
 
     fn grant(&mut self, region: Region, waiter: Waiter, out: &mut Vec<Action>) {
@@ -180,8 +188,7 @@ impl Leader {
         entry.expect("it has a holder").holders.remove(&client);
         let last = !self.regions[&region].holders.is_empty();
         if last && broken(Broken::FirstReleaseCleans) {
-            let held = |mark: &Mark| matches!(*mark, Mark::Held(of, ..) if of == region);
-            let all: Vec<Mark> = self.commit.marks.iter().copied().filter(held).collect();
+            let all: Vec<Mark> = record::held(&self.commit.marks, region).collect();
             all.into_iter().for_each(|mark| self.commit.record(false, mark));
         }
         self.commit.record(false, Mark::Held(region, client, incarnation));
@@ -217,6 +224,7 @@ impl Leader {
         held: &[Claim],
         out: &mut Vec<Action>,
     ) {
+        let held: BTreeSet<&Claim> = held.iter().collect();
         for (&region, entry) in &self.regions {
             let Some(holder) = entry.holders.get(&host.0) else { continue };
             let known = held.contains(&Claim { region, grant: holder.grant });
@@ -237,13 +245,10 @@ impl Leader {
 
     /// Regions that must become free.
     fn wanted_free(&self) -> BTreeSet<Region> {
-        let unsync = self.commit.marks.iter().filter_map(|mark| match *mark {
-            Mark::Unsync(region) => Some(region),
-            _ => None,
-        });
+        let unsync = record::unsync(&self.commit.marks);
         let exclusive = self.config.shape.mode == Mode::Exclusive;
-        let waited = self.regions.iter().filter(|(_, entry)| exclusive && !entry.queue.is_empty());
-        unsync.chain(waited.map(|(&region, _)| region)).chain(self.job_region()).collect()
+        let waited = self.waited.iter().copied().filter(|_| exclusive);
+        unsync.chain(waited).chain(self.job_region()).collect()
     }
 
     /// True if somebody waits for the region.

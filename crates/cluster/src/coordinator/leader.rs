@@ -61,6 +61,8 @@ pub(super) struct Leader {
     pub(super) unclaimed: Vec<Mark>,
     pub(super) commit: Commit,
     pub(super) regions: BTreeMap<Region, Entry>,
+    /// Those with waiters.
+    pub(super) waited: BTreeSet<Region>,
     pub(super) sessions: BTreeMap<ClientId, Session>,
     pub(super) evictions: BTreeMap<ClientId, Eviction>,
     pub(super) job: Option<Job>,
@@ -95,6 +97,7 @@ impl Leader {
             unclaimed: Vec::new(),
             commit: Commit::new(term, BTreeSet::new()),
             regions: BTreeMap::new(),
+            waited: BTreeSet::new(),
             sessions: BTreeMap::new(),
             evictions: BTreeMap::new(),
             job: None,
@@ -279,6 +282,7 @@ impl Leader {
             self.watch_clients();
             self.request_drains(out);
             self.resync_again(out);
+            self.tidy();
         }
         self.settle(out);
     }

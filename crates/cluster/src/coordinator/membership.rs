@@ -105,8 +105,8 @@ impl Leader {
             let missing = self.config.slot(member).state == crate::config::State::Missing;
             return if missing { Seen::Silent } else { Seen::Alive { boot, ready: false } };
         }
-        let stale = |mark: &Mark| matches!(*mark, Mark::Stale(of, _) if of == member);
-        let clean = !self.commit.marks.iter().any(stale) || broken(Broken::PromotesEarly);
+        let clean = record::stale(&self.commit.marks, member).next().is_none();
+        let clean = clean || broken(Broken::PromotesEarly);
         let raised = self.raised == Some(self.config.epoch) && watch.at.term == self.term;
         let ready = clean && raised && self.settling.is_empty();
         Seen::Alive { boot: watch.boot, ready }

@@ -24,7 +24,7 @@ use crate::code;
 use crate::config::{Level, State};
 use crate::ids::{MemberId, OpId, Region};
 use crate::message::{Io, Stamp, ToMember, Who};
-use crate::record::Mark;
+use crate::record::{self, Mark};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
@@ -55,19 +55,11 @@ impl Leader {
 
     /// A region to resync: one that somebody waits for, if there is one.
     fn pick(&self) -> Option<Region> {
-        let regions: BTreeSet<Region> = self
-            .commit
-            .marks
-            .iter()
-            .filter_map(|mark| match *mark {
-                Mark::Unsync(region) => Some(region),
-                Mark::Stale(member, region) => {
-                    let rebuilding = self.config.slot(member).state == State::Rebuilding;
-                    rebuilding.then_some(region)
-                }
-                Mark::Held(..) | Mark::Evicted(..) => None,
-            })
-            .collect();
+        let marks = &self.commit.marks;
+        let rebuilding = |member: &MemberId| self.config.slot(*member).state == State::Rebuilding;
+        let members = self.config.live().filter(rebuilding);
+        let stale = members.flat_map(|member| record::stale(marks, member));
+        let regions: BTreeSet<Region> = record::unsync(marks).chain(stale).collect();
         let waited = regions.iter().find(|&&region| self.is_waited_for(region));
         waited.or(regions.first()).copied()
     }

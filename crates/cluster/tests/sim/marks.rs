@@ -41,6 +41,9 @@ marks! {
     OLD_EPOCH = "member: a request of an old epoch is refused";
     OLD_BOOT = "member: a request for an earlier boot is refused";
     TORN_HEADER = "member: a torn header";
+    TORN_ENTRY = "member: a torn entry of the append area";
+    CHECKPOINT = "member: a header follows entries";
+    REPLAYED = "member: a start follows entries";
     CACHE_LOST = "member: unflushed writes are lost";
     DRAIN_WAITED = "member: an order waits for running requests";
     RESYNCED = "resync: an unsync region";

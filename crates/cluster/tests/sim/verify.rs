@@ -9,14 +9,15 @@
 //! | I5 | `stored`, `applied`: numbers only rise; nothing refused changes the medium |
 //! | I6 | `acknowledged`: every member in sync has the write |
 //! | I7, I8 | `applied`: no resync write in a held region; `alone`: one holder if exclusive |
+//! | I11 | `start`: a member finds every mark that was durable; append areas of 0 to 5 entries |
 //! | I13 | `world`: in the end all requests complete, all members are in sync |
 //! | I15 | `flushed`: on the media, without their caches |
 //! | I16 | `alone`: an exclusive region has one holder, whatever timed out |
 //! | I17 | copies and disorder of all messages, in every seed |
 //! | I18 | `decided`: each epoch once, and members enter through REBUILDING |
 //!
-//! Not expressed yet: I11 (a full or failing log area: the header has no size limit), I14 (nobody
-//! reports mismatches yet). Of I8, read-modify-writes are missing with levels 5 and 6.
+//! Not expressed yet: of I11, headers that outgrow their slot; I14 (nobody reports mismatches yet).
+//! Of I8, read-modify-writes are missing with levels 5 and 6.
 
 use cluster::code;
 use cluster::config::{Config, Mode, State};

@@ -4,6 +4,7 @@
 //!   0        label: magic, array, slot, shape      one block, written last by a format
 //!   1 MiB    header slot 0                         epoch, term, fences, grant log
 //!   4 MiB    header slot 1                         written by turns
+//!   7 MiB    append area                           grant log since the last header
 //!   8 MiB    data                                  piece of block b at b × piece bytes
 //! ```
 //!
@@ -24,6 +25,9 @@ const BLOCK_BYTES: usize = 4096;
 const BEGINNING_BYTES: usize = 1 << 20;
 /// Where the header slots are.
 const SLOTS_AT: [u64; 2] = [1 << 20, 4 << 20];
+/// Where the append area is, and its bytes.
+const AREA_AT: u64 = 7 << 20;
+const AREA_BYTES: usize = 1 << 20;
 /// Most bytes of a header.
 pub const SLOT_BYTES: usize = 3 << 20;
 /// Where the data is.
@@ -84,6 +88,22 @@ pub async fn slots(disk: &dyn Disk) -> Result<[Vec<u8>; 2]> {
         return Err(Error::refused(context));
     }
     Ok(slots)
+}
+
+/// The append area.
+///
+/// # Errors
+/// If the disk cannot be read.
+pub async fn entries(disk: &dyn Disk) -> Result<Vec<u8>> {
+    read(disk, AREA_AT, AREA_BYTES).await
+}
+
+/// Writes an entry to this byte of the append area, durably.
+///
+/// # Errors
+/// The disk's.
+pub async fn append(disk: &dyn Disk, at: usize, entry: &[u8]) -> Result<()> {
+    write(disk, AREA_AT + at as u64, entry).await
 }
 
 /// Writes a header to a slot, durably.

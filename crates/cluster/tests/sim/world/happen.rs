@@ -10,7 +10,7 @@ use cluster::record::Mark;
 
 use super::{Event, Packet, World};
 use crate::faults::{CALM_MS, Fault};
-use crate::ground::Node;
+use crate::ground::{Node, Storing};
 use crate::marks;
 use crate::verify;
 
@@ -188,8 +188,10 @@ impl World {
             return;
         }
         let node = &mut self.ground.members[index];
-        let (slot, bytes) = node.storing.take().expect("one header is being written");
-        node.slots[slot] = bytes;
+        match node.storing.take().expect("something is being written") {
+            Storing::Header(slot, bytes) => node.slots[slot] = bytes,
+            Storing::Entry(at, bytes) => node.area[at..at + bytes.len()].copy_from_slice(&bytes),
+        }
         let mut out = Vec::new();
         let machine = node.machine.as_mut().expect("it lives");
         let old = node.header.clone();
