@@ -61,6 +61,13 @@ ways! {
     /// A client takes a grant of a deposed coordinator.
     OldGrantTaken: "I4",
 
+    /// Marks that find no room in the log are dropped.
+    FullLogDrops: "I11",
+    /// Grants do not wait for room in the log.
+    RoomIgnored: "I11",
+    /// A mark gives its room back before it is cleared on all members.
+    RoomFreedEarly: "I11",
+
     // ---- client death
     /// Regions of a dead client become free without a fence.
     EvictsUnfenced: "§3.4, I7",

@@ -39,6 +39,7 @@ pub mod ids;
 pub mod member;
 pub mod message;
 pub mod record;
+pub mod room;
 pub mod session;
 pub mod timing;
 pub mod wire;

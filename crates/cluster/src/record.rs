@@ -141,6 +141,11 @@ pub fn evicted(marks: &BTreeSet<Mark>, client: ClientId) -> Option<Incarnation> 
     }
 }
 
+/// The number of clients with a mark of an eviction: each join leaves one.
+pub fn clients(marks: &BTreeSet<Mark>) -> usize {
+    marks.range(Mark::Evicted(ClientId(0), Incarnation(0))..).count()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,7 +24,8 @@ use crate::ids::{
 use crate::message::{
     Answer, Claim, FromClient, FromMember, Io, Order, Refusal, Stamp, ToClient, ToMember, Who,
 };
-use crate::record::{Log, Mark, Position, Record};
+use crate::record::{Mark, Position, Record};
+use crate::room;
 
 /// First bytes of a frame.
 const MAGIC: [u8; 4] = *b"PpCl";
@@ -312,7 +313,6 @@ structures! {
     Slot { state, boot }
     Position { term, seq }
     Record { set, mark }
-    Log { at, marks }
     Stamp { who, epoch, boot, op, floor }
     Claim { region, grant }
 }
@@ -390,7 +390,7 @@ impl Wire for Config {
         let least = if shape.level == Level::Mirror { 1 } else { 2 };
         let fits = (least..=MOST_MEMBERS).contains(&slots.len());
         let zero = shape.regions == 0 || shape.region_blocks == 0 || shape.piece_bytes == 0;
-        if fits && !zero {
+        if fits && !zero && room::fits(&shape, slots.len()) {
             Ok(Config { array, epoch, shape, slots })
         } else {
             Err(Malformed::Value)

@@ -10,6 +10,9 @@
 //! already. A region that must become free is *drained*: the holders flush and release. One that
 //! does not answer is evicted; a timeout alone never frees a region.
 //!
+//! While the log has no room for a mark (`room`), requests wait in the order of their arrival, and
+//! the regions that are held longest must become free. Idle ones come back without being asked.
+//!
 //! Invariants: a grant is given only after its mark is durable on all live members. Until every
 //! holder of an earlier reign has declared itself or is evicted, no mark is cleared, and no region
 //! in the log is granted.
@@ -31,6 +34,8 @@ pub(super) struct Holder {
     pub(super) grant: GrantId,
     /// Durable, and therefore given.
     logged: bool,
+    /// Its turn; 0 if an earlier reign gave it.
+    since: u64,
 }
 
 /// A client that waits.
@@ -39,6 +44,8 @@ struct Waiter {
     client: ClientId,
     incarnation: Incarnation,
     grant: GrantId,
+    /// Its turn.
+    since: u64,
 }
 
 /// A region with holders or waiters.
@@ -65,6 +72,7 @@ impl Leader {
         if !joined || !declared || region.0 >= self.config.shape.regions {
             return;
         }
+        self.turns += 1;
         let entry = self.regions.entry(region).or_default();
         if let Some(holder) = entry.holders.get(&client) {
             // A copy, or an answer that was lost. An old number makes the client give it back.
@@ -74,9 +82,9 @@ impl Leader {
             }
             return;
         }
-        let waiter = Waiter { client, incarnation, grant };
+        let waiter = Waiter { client, incarnation, grant, since: self.turns };
         match entry.queue.iter_mut().find(|waiter| waiter.client == client) {
-            Some(found) if found.grant < grant => *found = waiter,
+            Some(found) if found.grant < grant => *found = Waiter { since: found.since, ..waiter },
             Some(_) => {}
             None => entry.queue.push_back(waiter),
         }
@@ -97,9 +105,13 @@ impl Leader {
         self.regions.retain(|_, entry| !entry.holders.is_empty() || !entry.queue.is_empty());
     }
 
-    /// Grants whatever can be granted.
+    /// Grants whatever can be granted, in the order of arrival: there may not be room for all.
     pub(super) fn admit(&mut self, out: &mut Vec<Action>) {
-        for region in self.waited.clone() {
+        let first = |region: &Region| Some(self.regions.get(region)?.queue.front()?.since);
+        let turns = self.waited.iter().map(|&region| (first(&region), region));
+        let mut turns: Vec<(Option<u64>, Region)> = turns.collect();
+        turns.sort_unstable();
+        for (_, region) in turns {
             while self.may_admit(region) {
                 let entry = self.regions.get_mut(&region).expect("it was listed");
                 let waiter = entry.queue.pop_front().expect("somebody waits");
@@ -118,6 +130,10 @@ impl Leader {
         if !self.is_waited_for(region) || marks.contains(&Mark::Unsync(region)) {
             return false;
         }
+        let ignored = broken(Broken::RoomIgnored) || broken(Broken::FullLogDrops);
+        if !self.commit.has_room() && !ignored {
+            return false;
+        }
         if self.job_region() == Some(region) && !broken(Broken::ResyncIgnoresHolders) {
             return false;
         }
@@ -129,11 +145,13 @@ impl Leader {
     }
 
     fn grant(&mut self, region: Region, waiter: Waiter, out: &mut Vec<Action>) {
-        let Waiter { client, incarnation, grant } = waiter;
+        let Waiter { client, incarnation, grant, .. } = waiter;
+        self.turns += 1;
+        let since = self.turns;
         let entry = self.regions.entry(region).or_default();
         let second = !entry.holders.is_empty() && broken(Broken::SecondHolderUnlogged);
         let early = second || broken(Broken::GrantsBeforeDurable);
-        entry.holders.insert(client, Holder { incarnation, grant, logged: early });
+        entry.holders.insert(client, Holder { incarnation, grant, logged: early, since });
         if early {
             self.say((client, incarnation), ToClient::Grant(region, grant), out);
         }
@@ -207,7 +225,7 @@ impl Leader {
             }
             match held.iter().find(|claim| claim.region == region) {
                 Some(&Claim { grant, .. }) => {
-                    let holder = Holder { incarnation, grant, logged: true };
+                    let holder = Holder { incarnation, grant, logged: true, since: 0 };
                     self.regions.entry(region).or_default().holders.insert(client, holder);
                 }
                 // Released and flushed, or never given: grants of the earlier term are void.
@@ -248,7 +266,26 @@ impl Leader {
         let unsync = record::unsync(&self.commit.marks);
         let exclusive = self.config.shape.mode == Mode::Exclusive;
         let waited = self.waited.iter().copied().filter(|_| exclusive);
-        unsync.chain(waited).chain(self.job_region()).collect()
+        unsync.chain(waited).chain(self.job_region()).chain(self.longest_held()).collect()
+    }
+
+    /// True if requests wait for room in the log.
+    pub(super) fn lacks_room(&self) -> bool {
+        !self.commit.has_room() && !self.waited.is_empty()
+    }
+
+    /// The regions held longest: one for each request, if these wait for room.
+    fn longest_held(&self) -> impl Iterator<Item = Region> {
+        let mut held = Vec::new();
+        if self.lacks_room() {
+            let first = |entry: &Entry| entry.holders.values().map(|holder| holder.since).min();
+            let all = self.regions.iter();
+            held.extend(all.filter_map(|(&region, entry)| Some((first(entry)?, region))));
+            held.sort_unstable();
+            let queues = self.waited.iter().filter_map(|region| self.regions.get(region));
+            held.truncate(queues.map(|entry| entry.queue.len()).sum());
+        }
+        held.into_iter().map(|(_, region)| region)
     }
 
     /// True if somebody waits for the region.
@@ -281,3 +318,6 @@ impl Leader {
         late.into_iter().for_each(|(client, incarnation)| self.evict(client, incarnation, None));
     }
 }
+
+#[cfg(test)]
+mod tests;

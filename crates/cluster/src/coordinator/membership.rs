@@ -51,10 +51,9 @@ impl Leader {
         if !(all || (late && in_sync >= self.config.needed().max(1))) {
             return;
         }
-        let live = |member: &MemberId| self.config.live().any(|live| live == *member);
-        let logs: Vec<&Log> =
-            logs.iter().filter(|(member, _)| live(member)).map(|(_, log)| log).collect();
-        let mut marks = Log::united(logs);
+        // Not those that are rebuilt: theirs may be old, and together they might lack room.
+        let in_sync = logs.iter().filter(|(member, _)| self.config.is_in_sync(**member));
+        let mut marks = Log::united(in_sync.map(|(_, log)| log));
         marks.retain(|mark| match *mark {
             Mark::Stale(member, _) => !self.config.is_in_sync(member),
             _ => true,
@@ -76,7 +75,7 @@ impl Leader {
                 _ => None,
             })
             .collect();
-        self.commit = Commit::new(self.term, marks);
+        self.commit = Commit::new(self.term, marks, self.most_marks);
         self.reading = None;
         self.begun_ms = self.now;
         for (client, incarnation) in self.inherited.clone() {

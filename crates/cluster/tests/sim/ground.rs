@@ -128,6 +128,8 @@ pub struct Ground {
     pub members: Vec<MemberNode>,
     pub clients: Vec<ClientNode>,
     pub links: Links,
+    /// The room of coordinators.
+    pub most_marks: usize,
 }
 
 fn host(rng: &mut Rng) -> Host {
@@ -167,13 +169,16 @@ impl Ground {
             incarnation: Incarnation(0),
             tasks: BTreeMap::new(),
         };
+        let members = (0..count).map(|_| member(rng)).collect();
         let usual = if rng.percent(50) { [0, 0, 0] } else { [2, 3, 3] };
         Ground {
             config,
             candidates: (0..2).map(|_| CandidateNode { host: host(rng), machine: None }).collect(),
-            members: (0..count).map(|_| member(rng)).collect(),
+            members,
             clients: (0..rng.within(2, 3)).map(|_| client(rng)).collect(),
             links: Links { usual, ..Links::default() },
+            // Tiny in some worlds, so that it is reached.
+            most_marks: areas.pick(&[1, 2, 3, 1000, 1000, 1000, 1000, 1000]),
         }
     }
 

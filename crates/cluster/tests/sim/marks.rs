@@ -35,6 +35,7 @@ marks! {
     SECOND_HOLDER = "grant: two holders of a region";
     DRAINED = "grant: drained";
     HANDED_OVER = "grant: an exclusive region changes hands";
+    ROOM_LACKING = "grant: requests wait for room in the log";
     GRANT_RETURNED = "grant: a late copy is given back";
     PARKED = "write: sent again in a new epoch";
     COPY_DROPPED = "write: a late copy is dropped";

@@ -225,7 +225,9 @@ impl World {
         let (life, local) = (host.life, host.skew.at(now));
         match node {
             Node::Candidate(index) => {
-                let machine = Coordinator::start(CandidateId(index as u16), TIMING, local);
+                let room = self.ground.most_marks;
+                let me = CandidateId(index as u16);
+                let machine = Coordinator::start(me, TIMING, local).with_room(room);
                 self.ground.candidates[index].machine = Some(machine);
             }
             Node::Client(index) => {

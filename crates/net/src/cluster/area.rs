@@ -15,6 +15,7 @@
 
 use cluster::ids::MemberId;
 use cluster::member::Header;
+use cluster::room;
 use cluster::session::Label;
 use cluster::wire;
 use io::{Disk, Error, ErrorKind, Op, Pool, Result, Work};
@@ -29,7 +30,7 @@ const SLOTS_AT: [u64; 2] = [1 << 20, 4 << 20];
 const AREA_AT: u64 = 7 << 20;
 const AREA_BYTES: usize = 1 << 20;
 /// Most bytes of a header.
-pub const SLOT_BYTES: usize = 3 << 20;
+pub const SLOT_BYTES: usize = room::HEADER_BYTES;
 /// Where the data is.
 pub const DATA_AT: u64 = 8 << 20;
 /// Bytes that one operation of a format zeroes.
@@ -126,7 +127,8 @@ fn fits(disk: &dyn Disk, label: &Label) -> bool {
     let sector = disk.limits().logical_block;
     let whole = shape.piece_bytes > 0 && shape.piece_bytes.is_multiple_of(sector);
     let slot = label.member < MemberId(label.members);
-    slot && whole && bytes.is_some_and(|bytes| bytes > 0 && bytes <= data_bytes(disk))
+    let known = room::fits(shape, usize::from(label.members));
+    slot && whole && known && bytes.is_some_and(|bytes| bytes > 0 && bytes <= data_bytes(disk))
 }
 
 /// Makes the disk a member: zeros, a fresh header, then the label. All members of a new array are

@@ -101,8 +101,12 @@ impl World {
         let mut out = Vec::new();
         machine.handle(local, event, &mut out);
         let after = (machine.resyncing(), machine.leads());
+        let lacks_room = machine.lacks_room();
         if let (Some(region), true) = (before.0, before.0 != after.0 && before.1 == after.1) {
             self.tell(|| format!("candidate {index}: resync of {region:?} ends"));
+        }
+        if lacks_room {
+            self.mark(marks::ROOM_LACKING);
         }
         self.coordinator_actions(index, out);
     }
