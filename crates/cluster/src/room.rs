@@ -95,6 +95,3 @@ impl Wire for Log {
         Ok(Log { at, marks: marks.into_iter().chain(stale).collect() })
     }
 }
-
-#[cfg(test)]
-mod tests;

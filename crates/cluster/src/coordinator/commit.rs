@@ -116,7 +116,9 @@ impl Leader {
         }
         let next = (Position { term: self.term, seq: at.seq + 1 }) == sent && at.term == self.term;
         let order = match &self.commit.batch {
-            Some((records, _)) if next && records.len() <= MOST_RECORDS => Order::Append(sent.seq, records.clone()),
+            Some((records, _)) if next && records.len() <= MOST_RECORDS => {
+                Order::Append(sent.seq, records.clone())
+            }
             _ => Order::Install(self.commit.sent.clone()),
         };
         self.order(member, order, out);

@@ -318,6 +318,3 @@ impl Leader {
         late.into_iter().for_each(|(client, incarnation)| self.evict(client, incarnation, None));
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -52,8 +52,9 @@ impl Leader {
             return;
         }
         // Not those that are rebuilt: theirs may be old, and together they might lack room.
-        let in_sync = logs.iter().filter(|(member, _)| self.config.is_in_sync(**member));
-        let mut marks = Log::united(in_sync.map(|(_, log)| log));
+        let all = broken(Broken::RecoveryIntersects);
+        let read = logs.iter().filter(|(member, _)| self.config.is_in_sync(**member) || all);
+        let mut marks = Log::united(read.map(|(_, log)| log));
         marks.retain(|mark| match *mark {
             Mark::Stale(member, _) => !self.config.is_in_sync(member),
             _ => true,

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use ::cluster::config::{Config, Level, Mode, Shape, Slot, State};
 use ::cluster::decisions::Value;
 use ::cluster::ids::{ArrayId, BootId, CandidateId, Epoch, MemberId, Term};
+use ::cluster::room;
 use ::cluster::session::{Ask, Label, Told};
 use ::cluster::timing::Timing;
 use clap::ValueEnum;
@@ -219,6 +220,13 @@ async fn plan(args: &Args, level: Level, cluster: &Cluster, on: &Spawner) -> Res
         ModeArg::Exclusive => Mode::Exclusive,
     };
     let shape = Shape { level, regions, region_blocks, piece_bytes, mode };
+    let members = cluster.members.len();
+    if !room::fits(&shape, members) {
+        let message = format!("{regions} regions of {members} members");
+        let most = room::MOST_STALE / members;
+        let action = format!("choose a larger --region, or smaller disks: at most {most} regions");
+        return Err(Failure::new(Id::Shape, message, action));
+    }
     let slots = vec![Slot { state: State::InSync, boot: FIRST_BOOT }; cluster.members.len()];
     Ok(Config { array: cluster.array, epoch: Epoch(1), shape, slots })
 }
