@@ -10,14 +10,15 @@
 //! | I6 | `acknowledged`: every member in sync has the write |
 //! | I7, I8 | `applied`: no resync write in a held region; `alone`: one holder if exclusive |
 //! | I11 | `start`: a member finds every mark that was durable; append areas of 0 to 5 entries |
-//! | I11 | `stored`: no header has more marks than there is room for; room for 1 to 3 in some seeds |
+//! | I11 | `stored`: no header has more marks than there is room for; 1 to 3 in some seeds |
 //! | I13 | `world`: in the end all requests complete, all members are in sync |
 //! | I15 | `flushed`: on the media, without their caches |
 //! | I16 | `alone`: an exclusive region has one holder, whatever timed out |
 //! | I17 | copies and disorder of all messages, in every seed |
 //! | I18 | `decided`: each epoch once, and members enter through REBUILDING |
 //!
-//! Not expressed yet: I14 (nobody reports mismatches yet). Of I8, read-modify-writes are missing with levels 5 and 6.
+//! Not expressed yet: I14 (nobody reports mismatches yet). Of I8, read-modify-writes are missing
+//! with levels 5 and 6.
 
 use cluster::code;
 use cluster::config::{Config, Mode, State};
