@@ -61,6 +61,13 @@ ways! {
     /// A client takes a grant of a deposed coordinator.
     OldGrantTaken: "I4",
 
+    /// Marks that find no room in the log are dropped.
+    FullLogDrops: "I11",
+    /// Grants do not wait for room in the log.
+    RoomIgnored: "I11",
+    /// A mark gives its room back before it is cleared on all members.
+    RoomFreedEarly: "I11",
+
     // ---- stripes of levels 5 and 6
     /// After a fault, new parity is computed again from data of which a part is new already.
     ParityRecomputed: "I8, §3.5",
@@ -102,6 +109,12 @@ ways! {
     OneSlot: "§5 (2)",
     /// The parity of a header's number chooses its slot, although numbers are skipped.
     SlotByNumber: "§5 (2)",
+    /// A start takes entries of the append area that are older than the header.
+    OldEntriesReplayed: "I11",
+    /// Marks that find no room in the append area are dropped.
+    FullAreaDrops: "I11, ddraid",
+    /// A full append area starts again without a header.
+    AreaWraps: "I11",
     /// The checksum covers two words.
     ChecksumOfTwoWords: "ddraid",
     /// Members take requests of any epoch.

@@ -35,6 +35,7 @@ mod resync;
 use crate::decisions::{Outcome, Request, Value};
 use crate::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Region, Term};
 use crate::message::{FromClient, FromMember, ToClient, ToMember};
+use crate::room;
 use crate::timing::Timing;
 use leader::Leader;
 
@@ -77,6 +78,7 @@ enum Role {
 pub struct Coordinator {
     me: CandidateId,
     timing: Timing,
+    most_marks: usize,
     now: Ms,
     /// When a coordinator was last heard of.
     heard_ms: Ms,
@@ -92,7 +94,15 @@ impl Coordinator {
     /// A candidate that stands by.
     pub fn start(me: CandidateId, timing: Timing, now: Ms) -> Coordinator {
         let (heard_ms, floor, role) = (now, Term(0), Role::Standby);
-        Coordinator { me, timing, now, heard_ms, floor, role, asked: 0, asked_ms: None }
+        let (most_marks, asked, asked_ms) = (room::MOST_MARKS, 0, None);
+        Coordinator { me, timing, most_marks, now, heard_ms, floor, role, asked, asked_ms }
+    }
+
+    /// With room for at least one mark, but fewer than usual.
+    #[must_use]
+    pub fn with_room(mut self, most_marks: usize) -> Coordinator {
+        self.most_marks = most_marks;
+        self
     }
 
     /// The term in which it leads.
@@ -116,6 +126,14 @@ impl Coordinator {
         match &self.role {
             Role::Leading(leader) => leader.job_region(),
             Role::Standby | Role::Electing(_) => None,
+        }
+    }
+
+    /// True if requests wait for room in the grant log.
+    pub fn lacks_room(&self) -> bool {
+        match &self.role {
+            Role::Leading(leader) => leader.lacks_room(),
+            Role::Standby | Role::Electing(_) => false,
         }
     }
 
@@ -209,7 +227,8 @@ impl Coordinator {
         match &mut self.role {
             Role::Standby => {}
             Role::Electing(Some(term)) if mine && value.term == *term => {
-                let leader = Leader::new(*term, self.timing, self.now, version, value.config);
+                let (timing, now, most) = (self.timing, self.now, self.most_marks);
+                let leader = Leader::new(*term, timing, now, version, value.config, most);
                 self.role = Role::Leading(Box::new(leader));
             }
             // Another candidate was faster.

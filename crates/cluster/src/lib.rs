@@ -28,6 +28,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
+pub mod append;
 pub mod broken;
 pub mod change;
 pub mod client;
@@ -39,6 +40,7 @@ pub mod ids;
 pub mod member;
 pub mod message;
 pub mod record;
+pub mod room;
 pub mod session;
 pub mod timing;
 pub mod wire;

@@ -1,4 +1,4 @@
-//! A member's server: gate, drain, durable header, log area.
+//! A member's server: gate, drain, durable header, append area.
 //!
 //! ```text
 //!   request ──▶ gate ──▶ medium ──▶ answer         order ──▶ staged ──▶ slot 0 | slot 1 ──▶ answer
@@ -12,15 +12,19 @@
 //! every running request that the gate would now refuse has ended: those cannot be recalled. So an
 //! answer means that nothing refused will change the medium, even after a restart.
 //!
+//! A batch of the grant log is appended (`append`). Anything else, and a batch that does not fit,
+//! is a new header.
+//!
 //! Invariants: epoch, term, boot and least incarnations never decrease. A request is executed only
 //! if its boot, epoch and incarnation are those in force, and *durably* in force.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::append::{self, Entry};
 use crate::broken::{Broken, broken};
 use crate::ids::{BootId, CandidateId, ClientId, Epoch, Incarnation, OpId, Term};
 use crate::message::{Answer, FromMember, Io, Order, Refusal, Stamp, ToMember, Who};
-use crate::record::{Log, Position};
+use crate::record::{Log, Position, Record};
 use crate::wire::{self, Frame, Malformed, Wire};
 
 /// The sender of a message.
@@ -41,7 +45,7 @@ pub struct IoId(pub u64);
 pub enum Event {
     /// A message.
     Message(Peer, ToMember),
-    /// The header of this generation is durable.
+    /// The header or the entry of this generation is durable.
     Stored(u64),
     /// The medium has executed a request; bytes of a read.
     Finished(IoId, Vec<u8>),
@@ -50,13 +54,22 @@ pub enum Event {
 /// An output.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Action {
-    /// Write the header to a slot and flush it, one at a time.
+    /// Write the header to a slot and flush it; one `Store` or `Append` at a time.
     Store {
         /// 0 or 1.
         slot: usize,
         /// To report when it is durable.
         generation: u64,
         /// The header.
+        bytes: Vec<u8>,
+    },
+    /// Write an entry to the append area and flush it.
+    Append {
+        /// Byte of the area.
+        at: usize,
+        /// To report when it is durable.
+        generation: u64,
+        /// The entry.
         bytes: Vec<u8>,
     },
     /// Execute a request on the medium. Writes may stay volatile until a flush.
@@ -120,14 +133,26 @@ struct Waiting {
     message: FromMember,
 }
 
+/// What is being written.
+enum Storing {
+    Header(Box<Header>),
+    /// The area is in use up to this byte then.
+    Entry(Entry, usize),
+}
+
 /// The state machine.
 pub struct Member {
-    /// In force at the gate; newer than `stable` while a header is being written.
+    /// In force at the gate; newer than `stable` while something is being written.
     staged: Header,
     stable: Header,
-    /// Where `stable` is: generations may be skipped, so their parity does not tell.
+    /// Batches since the last write began, while they are the only change.
+    pending: Option<Vec<Record>>,
+    /// Where the last header is: generations may be skipped, so their parity does not tell.
     slot: usize,
-    storing: Option<Header>,
+    /// Bytes of the append area, and bytes in use.
+    area: usize,
+    end: usize,
+    storing: Option<Storing>,
     running: BTreeMap<IoId, Running>,
     windows: BTreeMap<Who, Window>,
     waiting: Vec<Waiting>,
@@ -135,16 +160,21 @@ pub struct Member {
 }
 
 impl Member {
-    /// Starts from the two slots of the header. Nothing is served until the new boot is durable.
-    pub fn start(slots: [&[u8]; 2], out: &mut Vec<Action>) -> Member {
-        let (slot, stable) = Header::newest(slots);
+    /// Starts from the two slots of the header and the append area, whose length stays. Nothing is
+    /// served until the new boot is durable.
+    pub fn start(slots: [&[u8]; 2], area: &[u8], out: &mut Vec<Action>) -> Member {
+        let (slot, mut stable) = Header::newest(slots);
+        append::replay(&mut stable, area);
         let mut staged = stable.clone();
         staged.generation += 1;
         staged.boot.0 += 1;
         let mut member = Member {
             staged,
             stable,
+            pending: None,
             slot,
+            area: area.len(),
+            end: 0,
             storing: None,
             running: BTreeMap::new(),
             windows: BTreeMap::new(),
@@ -169,16 +199,25 @@ impl Member {
             Event::Message(peer, ToMember::Control(term, order)) => {
                 self.order(peer, term, order, out);
             }
-            Event::Stored(generation) => {
-                let stored = self.storing.take().expect("one header is being written");
-                assert_eq!(stored.generation, generation, "headers are written one at a time");
-                self.stable = stored;
-                self.slot = self.next_slot(generation);
-            }
+            Event::Stored(generation) => self.stored(generation),
             Event::Finished(io, bytes) => self.finished(io, bytes, out),
         }
         self.store(out);
         self.answer(out);
+    }
+
+    fn stored(&mut self, generation: u64) {
+        match self.storing.take().expect("something is being written") {
+            Storing::Header(header) => {
+                self.slot = self.next_slot(generation);
+                (self.stable, self.end) = (*header, 0);
+            }
+            Storing::Entry(entry, end) => {
+                entry.apply(&mut self.stable);
+                self.end = end;
+            }
+        }
+        assert_eq!(self.stable.generation, generation, "one write at a time");
     }
 
     fn request(&mut self, peer: Peer, stamp: Stamp, io: Io, out: &mut Vec<Action>) {
@@ -254,13 +293,11 @@ impl Member {
             out.push(Action::Send(peer, FromMember::Control(term, self.staged.boot, answer)));
             return;
         }
-        let before = self.staged.clone();
-        self.staged.term = self.staged.term.max(term);
-        let answer = self.adopt(term, order);
-        let changed = self.staged != before;
-        if changed {
-            self.staged.generation += 1;
+        if term > self.staged.term {
+            self.staged.term = term;
+            self.changed();
         }
+        let answer = self.adopt(term, order);
         let refused = |running: &Running| self.gate(&running.stamp, false).is_err();
         let drain = self.running.iter().filter(|(_, running)| refused(running));
         let drain = match broken(Broken::NoDrain) {
@@ -282,7 +319,10 @@ impl Member {
             Order::Probe => Answer::Alive(self.staged.epoch),
             Order::ReadLog => Answer::LogIs(self.staged.epoch, self.staged.log.clone()),
             Order::Raise(epoch, fences) => {
-                self.staged.epoch = self.staged.epoch.max(epoch);
+                if epoch > self.staged.epoch {
+                    self.staged.epoch = epoch;
+                    self.changed();
+                }
                 fences.into_iter().for_each(|(client, least)| self.fence(client, least));
                 Answer::Raised(self.staged.epoch)
             }
@@ -293,23 +333,51 @@ impl Member {
             Order::Install(log) => {
                 if log.at.term == term && log.at > self.staged.log.at {
                     self.staged.log = log;
+                    self.changed();
                 }
                 Answer::Appended(self.staged.log.at)
             }
             Order::Append(seq, records) => {
+                let at = Position { term, seq };
                 let before = seq.checked_sub(1).map(|seq| Position { term, seq });
                 if before == Some(self.staged.log.at) {
-                    self.staged.log.apply(Position { term, seq }, &records);
+                    self.staged.log.apply(at, &records);
+                    // Only appends since the last write: another one.
+                    if let Some(pending) = &mut self.pending {
+                        pending.extend(records);
+                    } else if self.is_written() {
+                        self.pending = Some(records);
+                    }
+                    self.staged.generation += 1;
                 }
                 Answer::Appended(self.staged.log.at)
             }
         }
     }
 
+    /// Only a header can say what has changed.
+    fn changed(&mut self) {
+        self.pending = None;
+        self.staged.generation += 1;
+    }
+
+    /// True if the last write, which may be on its way, contains everything.
+    fn is_written(&self) -> bool {
+        let last = match &self.storing {
+            None => self.stable.generation,
+            Some(Storing::Header(header)) => header.generation,
+            Some(Storing::Entry(entry, _)) => entry.generation,
+        };
+        last == self.staged.generation
+    }
+
     fn fence(&mut self, client: ClientId, least: Incarnation) {
-        let entry = self.staged.least.entry(client).or_default();
-        *entry = (*entry).max(least);
-        let least = *entry;
+        let before = self.staged.least.get(&client).copied();
+        let least = before.unwrap_or_default().max(least);
+        if before != Some(least) {
+            self.staged.least.insert(client, least);
+            self.changed();
+        }
         self.windows.retain(|who, _| match *who {
             Who::Client(id, incarnation) => id != client || incarnation >= least,
             Who::Coordinator(term) => term >= self.staged.term,
@@ -325,15 +393,40 @@ impl Member {
         }
     }
 
-    /// Writes the header if it changed; one write at a time, to the slot with the older header.
+    /// Writes what has changed, one write at a time: an entry, or a header to the other slot.
     fn store(&mut self, out: &mut Vec<Action>) {
-        if self.storing.is_some() || self.staged.generation == self.stable.generation {
+        if self.storing.is_some() || self.is_written() {
             return;
         }
         let generation = self.staged.generation;
+        if let Some(records) = self.pending.take() {
+            let entry = Entry { generation, at: self.staged.log.at, records };
+            if self.append(entry, out) {
+                return;
+            }
+        }
         let slot = self.next_slot(generation);
         out.push(Action::Store { slot, generation, bytes: wire::encode(&self.staged) });
-        self.storing = Some(self.staged.clone());
+        self.storing = Some(Storing::Header(Box::new(self.staged.clone())));
+    }
+
+    /// Writes an entry, if it fits.
+    fn append(&mut self, entry: Entry, out: &mut Vec<Action>) -> bool {
+        let bytes = wire::encode(&entry);
+        let length = append::taken(bytes.len());
+        let full = self.end + length > self.area;
+        if full && broken(Broken::FullAreaDrops) {
+            entry.apply(&mut self.stable);
+            return true;
+        }
+        let wrap = full && broken(Broken::AreaWraps) && length <= self.area;
+        let at = if wrap { 0 } else { self.end };
+        if full && !wrap {
+            return false;
+        }
+        out.push(Action::Append { at, generation: entry.generation, bytes });
+        self.storing = Some(Storing::Entry(entry, at + length));
+        true
     }
 
     fn answer(&mut self, out: &mut Vec<Action>) {

@@ -113,7 +113,7 @@ pub enum FromMember {
 }
 
 /// A grant that a client holds, in its own words.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Claim {
     /// The region.
     pub region: Region,

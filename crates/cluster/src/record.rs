@@ -105,13 +105,45 @@ pub fn dirty(marks: &BTreeSet<Mark>) -> BTreeSet<Region> {
     marks.iter().filter_map(region).collect()
 }
 
+// The set is ordered by kind, then by the fields: each of these looks only at what it returns.
+
+/// The marks of a region's holders.
+pub fn held(marks: &BTreeSet<Mark>, region: Region) -> impl Iterator<Item = Mark> {
+    let least = Mark::Held(region, ClientId(0), Incarnation(0));
+    let most = Mark::Held(region, ClientId(u32::MAX), Incarnation(u32::MAX));
+    marks.range(least..=most).copied()
+}
+
+/// Regions to resync.
+pub fn unsync(marks: &BTreeSet<Mark>) -> impl Iterator<Item = Region> {
+    let all = Mark::Unsync(Region(0))..=Mark::Unsync(Region(u32::MAX));
+    marks.range(all).filter_map(|mark| match *mark {
+        Mark::Unsync(region) => Some(region),
+        _ => None,
+    })
+}
+
+/// Regions that this member may lack.
+pub fn stale(marks: &BTreeSet<Mark>, member: MemberId) -> impl Iterator<Item = Region> {
+    let all = Mark::Stale(member, Region(0))..=Mark::Stale(member, Region(u32::MAX));
+    marks.range(all).filter_map(|mark| match *mark {
+        Mark::Stale(_, region) => Some(region),
+        _ => None,
+    })
+}
+
 /// The highest incarnation of the client that is evicted.
 pub fn evicted(marks: &BTreeSet<Mark>, client: ClientId) -> Option<Incarnation> {
-    let fits = |mark: &Mark| match *mark {
-        Mark::Evicted(id, incarnation) if id == client => Some(incarnation),
+    let least = Mark::Evicted(client, Incarnation(0));
+    match marks.range(least..=Mark::Evicted(client, Incarnation(u32::MAX))).next_back() {
+        Some(Mark::Evicted(_, incarnation)) => Some(*incarnation),
         _ => None,
-    };
-    marks.iter().filter_map(fits).max()
+    }
+}
+
+/// The number of clients with a mark of an eviction: each join leaves one.
+pub fn clients(marks: &BTreeSet<Mark>) -> usize {
+    marks.range(Mark::Evicted(ClientId(0), Incarnation(0))..).count()
 }
 
 #[cfg(test)]

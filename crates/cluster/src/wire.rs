@@ -24,7 +24,8 @@ use crate::ids::{
 use crate::message::{
     Answer, Claim, FromClient, FromMember, Io, Order, Refusal, Stamp, ToClient, ToMember, Who,
 };
-use crate::record::{Log, Mark, Position, Record};
+use crate::record::{Mark, Position, Record};
+use crate::room;
 
 /// First bytes of a frame.
 const MAGIC: [u8; 4] = *b"PpCl";
@@ -345,7 +346,6 @@ structures! {
     Slot { state, boot }
     Position { term, seq }
     Record { set, mark }
-    Log { at, marks }
     Stamp { who, epoch, boot, op, floor }
     Claim { region, grant }
 }
@@ -426,7 +426,7 @@ impl Wire for Config {
         let most = if striped { parity::TERMS_MAX } else { MOST_MEMBERS };
         let fits = (shape.level.least()..=most).contains(&slots.len()) && alone;
         let zero = shape.regions == 0 || shape.region_blocks == 0 || shape.piece_bytes == 0;
-        if fits && !zero {
+        if fits && !zero && room::fits(&shape, slots.len()) {
             Ok(Config { array, epoch, shape, slots })
         } else {
             Err(Malformed::Value)

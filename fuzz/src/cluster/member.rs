@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use cluster::append::UNIT_BYTES;
 use cluster::ids::{
     BootId, CandidateId, ClientId, Epoch, Incarnation, MemberId, OpId, Region, Term,
 };
@@ -16,12 +17,22 @@ use cluster::record::{Log, Mark, Position, Record};
 use crate::Trail;
 use crate::choice::Choices;
 
+/// Where a member writes its own records.
+enum Place {
+    Slot(usize),
+    Area(usize),
+}
+
+/// Bytes of the append area: two small entries.
+const AREA_BYTES: usize = 2 * UNIT_BYTES;
+
 /// The member, with the disk that outlives it.
 struct Stage {
     machine: Member,
     slots: [Vec<u8>; 2],
-    /// The header that is being written: slot, generation, bytes.
-    storing: Option<(usize, u64, Vec<u8>)>,
+    area: Vec<u8>,
+    /// What is being written, and its generation.
+    storing: Option<(Place, u64, Vec<u8>)>,
     running: BTreeMap<IoId, Stamp>,
     trail: Trail,
 }
@@ -51,10 +62,11 @@ fn check_order(before: &Header, after: &Header) {
 impl Stage {
     fn new() -> Stage {
         let slots = [Vec::new(), Vec::new()];
+        let area = vec![0; AREA_BYTES];
         let mut out = Vec::new();
-        let machine = Member::start([&slots[0], &slots[1]], &mut out);
+        let machine = Member::start([&slots[0], &slots[1]], &area, &mut out);
         let (running, trail) = (BTreeMap::new(), Trail::new());
-        let mut stage = Stage { machine, slots, storing: None, running, trail };
+        let mut stage = Stage { machine, slots, area, storing: None, running, trail };
         stage.carry_out(out);
         stage
     }
@@ -83,22 +95,28 @@ impl Stage {
     }
 
     fn stored(&mut self) {
-        let Some((slot, generation, bytes)) = self.storing.take() else { return };
-        self.slots[slot] = bytes;
+        let Some((place, generation, bytes)) = self.storing.take() else { return };
+        self.write(&place, &bytes);
         self.handle(Event::Stored(generation));
     }
 
-    /// The header that is being written may be torn, or whole.
+    fn write(&mut self, place: &Place, bytes: &[u8]) {
+        match *place {
+            Place::Slot(slot) => self.slots[slot] = bytes.to_vec(),
+            Place::Area(at) => self.area[at..at + bytes.len()].copy_from_slice(bytes),
+        }
+    }
+
+    /// What is being written may be torn, or whole.
     fn cut_power(&mut self, choices: &mut Choices<'_>) {
         self.trail.note("power cut");
-        if let Some((slot, _, bytes)) = self.storing.take() {
+        if let Some((place, _, bytes)) = self.storing.take() {
             let length = bytes.len() * choices.below(256) / 255;
-            self.slots[slot].clear();
-            self.slots[slot].extend_from_slice(&bytes[..length]);
+            self.write(&place, &bytes[..length]);
         }
         self.running.clear();
         let mut out = Vec::new();
-        self.machine = Member::start([&self.slots[0], &self.slots[1]], &mut out);
+        self.machine = Member::start([&self.slots[0], &self.slots[1]], &self.area, &mut out);
         self.carry_out(out);
     }
 
@@ -113,13 +131,21 @@ impl Stage {
             match action {
                 Action::Store { slot, generation, bytes } => {
                     self.trail.note("store");
-                    assert!(self.storing.is_none(), "two headers are written at once");
-                    self.storing = Some((slot, generation, bytes));
+                    self.begin(Place::Slot(slot), generation, bytes);
+                }
+                Action::Append { at, generation, bytes } => {
+                    self.trail.note("append");
+                    self.begin(Place::Area(at), generation, bytes);
                 }
                 Action::Execute(io, stamp, _) => self.execute(io, stamp),
                 Action::Send(_, message) => self.answered(&message),
             }
         }
+    }
+
+    fn begin(&mut self, place: Place, generation: u64, bytes: Vec<u8>) {
+        assert!(self.storing.is_none(), "two writes of the member's own at once");
+        self.storing = Some((place, generation, bytes));
     }
 
     fn execute(&mut self, io: IoId, stamp: Stamp) {
@@ -242,12 +268,14 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let fence = [3, 3, 1, 2, 1, 0];
     let raise = [3, 2, 1, 2, 3, 1, 0];
     let install = [3, 4, 1, 1, 0, 3, 1, 0];
+    let append = [3, 5, 2, 1, 0, 3, 1, 0];
     let (end, cut) = ([6, 0], [7, 90]);
-    let stories: [&[&[u8]]; 5] = [
+    let stories: [&[&[u8]]; 6] = [
         &[&boot, &write, &end],
         &[&boot, &write, &fence, &boot, &end, &write],
         &[&boot, &write, &raise, &boot, &end, &cut, &boot, &write],
         &[&boot, &install, &cut, &boot],
+        &[&boot, &install, &boot, &append, &cut, &boot],
         &[&boot, &fence, &boot, &write, &fence, &cut, &boot, &write],
     ];
     stories.map(<[&[u8]]>::concat).into()

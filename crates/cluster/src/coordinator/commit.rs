@@ -20,7 +20,11 @@ use super::leader::Leader;
 use crate::broken::{Broken, broken};
 use crate::ids::{ClientId, GrantId, Incarnation, MemberId, Region, Term};
 use crate::message::{Order, ToClient};
-use crate::record::{Log, Mark, Position, Record};
+use crate::record::{self, Log, Mark, Position, Record};
+use crate::room;
+
+/// Longer batches are sent as whole logs: a message is bounded.
+const MOST_RECORDS: usize = 1 << 16;
 
 /// Done once its batch is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -37,6 +41,9 @@ pub(super) enum Effect {
 pub(super) struct Commit {
     /// All changes so far.
     pub(super) marks: BTreeSet<Mark>,
+    /// Those that are counted, and those whose clearing is not durable; the most of them (`room`).
+    taken: usize,
+    most: usize,
     /// The log with the last batch that was sent.
     sent: Log,
     /// The batch on its way.
@@ -47,17 +54,42 @@ pub(super) struct Commit {
 
 impl Commit {
     /// A reign starts with the marks of the takeover.
-    pub(super) fn new(term: Term, marks: BTreeSet<Mark>) -> Commit {
+    pub(super) fn new(term: Term, marks: BTreeSet<Mark>, most: usize) -> Commit {
         let sent = Log { at: Position { term, seq: 0 }, marks: marks.clone() };
-        Commit { marks, sent, batch: None, pending: Vec::new(), effects: Vec::new() }
+        let taken = marks.iter().filter(|&&mark| room::is_counted(mark)).count();
+        let (pending, effects) = (Vec::new(), Vec::new());
+        Commit { marks, taken, most, sent, batch: None, pending, effects }
+    }
+
+    /// True if one more grant has room.
+    pub(super) fn has_room(&self) -> bool {
+        self.taken < self.most
     }
 
     /// Changes a mark.
     pub(super) fn record(&mut self, set: bool, mark: Mark) {
+        let counted = room::is_counted(mark);
+        if set && counted && !self.has_room() && broken(Broken::FullLogDrops) {
+            return;
+        }
         let changed = if set { self.marks.insert(mark) } else { self.marks.remove(&mark) };
         if changed {
             self.pending.push(Record { set, mark });
+            self.taken += usize::from(set && counted);
         }
+        if changed && !set && counted && broken(Broken::RoomFreedEarly) {
+            self.taken -= 1;
+        }
+    }
+
+    /// The batch on its way is durable.
+    fn finish(&mut self) -> Option<Vec<Effect>> {
+        let (records, effects) = self.batch.take()?;
+        let cleared = |record: &&Record| !record.set && room::is_counted(record.mark);
+        if !broken(Broken::RoomFreedEarly) {
+            self.taken -= records.iter().filter(cleared).count();
+        }
+        Some(effects)
     }
 
     /// Runs `effect` once all changes so far are durable.
@@ -70,7 +102,7 @@ impl Commit {
         let held = |mark: &Mark| matches!(*mark, Mark::Held(of, ..) if of == region);
         let sent = self.batch.iter().flat_map(|(records, _)| records);
         let moving = self.pending.iter().chain(sent).any(|record| held(&record.mark));
-        !moving && !self.marks.iter().any(held)
+        !moving && record::held(&self.marks, region).next().is_none()
     }
 }
 
@@ -84,7 +116,9 @@ impl Leader {
         }
         let next = (Position { term: self.term, seq: at.seq + 1 }) == sent && at.term == self.term;
         let order = match &self.commit.batch {
-            Some((records, _)) if next => Order::Append(sent.seq, records.clone()),
+            Some((records, _)) if next && records.len() <= MOST_RECORDS => {
+                Order::Append(sent.seq, records.clone())
+            }
             _ => Order::Install(self.commit.sent.clone()),
         };
         self.order(member, order, out);
@@ -95,15 +129,19 @@ impl Leader {
         self.watches[usize::from(member.0)].at >= self.commit.sent.at
     }
 
+    fn all_logged(&self) -> bool {
+        let mut live = self.config.live();
+        match broken(Broken::OneLogSuffices) {
+            true => live.any(|member| self.is_logged(member)),
+            false => live.all(|member| self.is_logged(member)),
+        }
+    }
+
     pub(super) fn finish_batch(&mut self, out: &mut Vec<Action>) {
-        let logged = match broken(Broken::OneLogSuffices) {
-            true => self.config.live().any(|member| self.is_logged(member)),
-            false => self.config.live().all(|member| self.is_logged(member)),
-        };
-        if !logged {
+        if !self.all_logged() {
             return;
         }
-        let Some((_, effects)) = self.commit.batch.take() else { return };
+        let Some(effects) = self.commit.finish() else { return };
         for effect in effects {
             match effect {
                 Effect::Grant(region, client, grant) => {
@@ -124,9 +162,11 @@ impl Leader {
     }
 
     pub(super) fn next_batch(&mut self, out: &mut Vec<Action>) {
+        // Also the first batch: then the logs of members in sync differ by one batch at most.
+        let logged = self.all_logged();
         let commit = &mut self.commit;
         let nothing = commit.pending.is_empty() && commit.effects.is_empty();
-        if commit.batch.is_some() || nothing {
+        if commit.batch.is_some() || nothing || !logged {
             return;
         }
         let records = std::mem::take(&mut commit.pending);

@@ -23,6 +23,7 @@ use crate::broken::{Broken, broken};
 use crate::ids::{ClientId, Incarnation, MemberId};
 use crate::message::{Order, ToClient};
 use crate::record::{self, Mark};
+use crate::room;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
@@ -60,6 +61,9 @@ impl Leader {
                 let least = session.incarnation;
                 self.say((client, incarnation), ToClient::Evicted(least), out);
             }
+            // Its mark and its fence stay for ever.
+            _ if record::evicted(&self.commit.marks, client).is_none()
+                && record::clients(&self.commit.marks) >= room::MOST_CLIENTS => {}
             _ => self.evict(client, earlier, Some(incarnation)),
         }
     }
@@ -206,7 +210,7 @@ mod tests {
         let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 1, mode };
         let (array, epoch, slots) = (ArrayId(1), Epoch(1), Vec::new());
         let config = Config { array, epoch, shape, slots };
-        let mut leader = Leader::new(Term(2), Timing::DEFAULT, 0, Version(1), config);
+        let mut leader = Leader::new(Term(2), Timing::DEFAULT, 0, Version(1), config, 1);
         let mark = Mark::Held(Region(0), client, Incarnation(2));
         leader.commit.record(true, mark);
         leader.inherited.extend([(client, Incarnation(2)), other]);

@@ -10,6 +10,9 @@
 //! already. A region that must become free is *drained*: the holders flush and release. One that
 //! does not answer is evicted; a timeout alone never frees a region.
 //!
+//! While the log has no room for a mark (`room`), requests wait in the order of their arrival, and
+//! the regions that are held longest must become free. Idle ones come back without being asked.
+//!
 //! At levels 5 and 6 a region may have a *hole* (`resync`): who waits for it is refused.
 //!
 //! Invariants: a grant is given only after its mark is durable on all live members. Until every
@@ -25,7 +28,7 @@ use crate::broken::{Broken, broken};
 use crate::config::{Mode, State};
 use crate::ids::{ClientId, GrantId, Incarnation, Ms, Region};
 use crate::message::{Claim, ToClient};
-use crate::record::Mark;
+use crate::record::{self, Mark};
 
 /// A grant.
 pub(super) struct Holder {
@@ -33,6 +36,8 @@ pub(super) struct Holder {
     pub(super) grant: GrantId,
     /// Durable, and therefore given.
     logged: bool,
+    /// Its turn; 0 if an earlier reign gave it.
+    since: u64,
 }
 
 /// A client that waits.
@@ -41,6 +46,8 @@ struct Waiter {
     client: ClientId,
     incarnation: Incarnation,
     grant: GrantId,
+    /// Its turn.
+    since: u64,
 }
 
 /// A region with holders or waiters.
@@ -67,6 +74,7 @@ impl Leader {
         if !joined || !declared || region.0 >= self.config.shape.regions {
             return;
         }
+        self.turns += 1;
         let entry = self.regions.entry(region).or_default();
         if let Some(holder) = entry.holders.get(&client) {
             // A copy, or an answer that was lost. An old number makes the client give it back.
@@ -76,25 +84,36 @@ impl Leader {
             }
             return;
         }
-        let waiter = Waiter { client, incarnation, grant };
+        let waiter = Waiter { client, incarnation, grant, since: self.turns };
         match entry.queue.iter_mut().find(|waiter| waiter.client == client) {
-            Some(found) if found.grant < grant => *found = waiter,
+            Some(found) if found.grant < grant => *found = Waiter { since: found.since, ..waiter },
             Some(_) => {}
             None => entry.queue.push_back(waiter),
         }
+        self.waited.insert(region);
     }
 
     /// Forgets what the client waits for.
     pub(super) fn forget_waiter(&mut self, client: ClientId) {
-        for entry in self.regions.values_mut() {
-            entry.queue.retain(|waiter| waiter.client != client);
+        for region in &self.waited {
+            if let Some(entry) = self.regions.get_mut(region) {
+                entry.queue.retain(|waiter| waiter.client != client);
+            }
         }
     }
 
-    /// Grants whatever can be granted.
+    /// Forgets regions without holders and waiters.
+    pub(super) fn tidy(&mut self) {
+        self.regions.retain(|_, entry| !entry.holders.is_empty() || !entry.queue.is_empty());
+    }
+
+    /// Grants whatever can be granted, in the order of arrival: there may not be room for all.
     pub(super) fn admit(&mut self, out: &mut Vec<Action>) {
-        let regions: Vec<Region> = self.regions.keys().copied().collect();
-        for region in regions {
+        let first = |region: &Region| Some(self.regions.get(region)?.queue.front()?.since);
+        let turns = self.waited.iter().map(|&region| (first(&region), region));
+        let mut turns: Vec<(Option<u64>, Region)> = turns.collect();
+        turns.sort_unstable();
+        for (_, region) in turns {
             if self.is_holed(region) {
                 self.refuse(region, out);
             }
@@ -103,24 +122,29 @@ impl Leader {
                 let waiter = entry.queue.pop_front().expect("somebody waits");
                 self.grant(region, waiter, out);
             }
+            if !self.is_waited_for(region) {
+                self.waited.remove(&region);
+            }
         }
-        self.regions.retain(|_, entry| !entry.holders.is_empty() || !entry.queue.is_empty());
     }
 
     /// Refuses everybody who waits: nothing that happens by itself would end this.
     fn refuse(&mut self, region: Region, out: &mut Vec<Action>) {
         let Some(entry) = self.regions.get_mut(&region) else { return };
-        for Waiter { client, incarnation, grant } in std::mem::take(&mut entry.queue) {
+        for Waiter { client, incarnation, grant, .. } in std::mem::take(&mut entry.queue) {
             self.say((client, incarnation), ToClient::Refused(region, grant), out);
         }
     }
 
     fn may_admit(&self, region: Region) -> bool {
-        let entry = &self.regions[&region];
         let marks = &self.commit.marks;
-        let held = |mark: &Mark| matches!(*mark, Mark::Held(of, ..) if of == region);
+        let is_held = || record::held(marks, region).next().is_some();
         let exclusive = self.config.shape.mode == Mode::Exclusive;
-        if entry.queue.is_empty() || marks.contains(&Mark::Unsync(region)) {
+        if !self.is_waited_for(region) || marks.contains(&Mark::Unsync(region)) {
+            return false;
+        }
+        let ignored = broken(Broken::RoomIgnored) || broken(Broken::FullLogDrops);
+        if !self.commit.has_room() && !ignored {
             return false;
         }
         if self.job_region() == Some(region) && !broken(Broken::ResyncIgnoresHolders) {
@@ -128,17 +152,19 @@ impl Leader {
         }
         if exclusive && !broken(Broken::ExclusiveShared) {
             // A mark without a holder is one of a client that is not fenced yet.
-            return self.inherited.is_empty() && !marks.iter().any(held);
+            return self.inherited.is_empty() && !is_held();
         }
-        self.inherited.is_empty() || !marks.iter().any(held)
+        self.inherited.is_empty() || !is_held()
     }
 
     fn grant(&mut self, region: Region, waiter: Waiter, out: &mut Vec<Action>) {
-        let Waiter { client, incarnation, grant } = waiter;
+        let Waiter { client, incarnation, grant, .. } = waiter;
+        self.turns += 1;
+        let since = self.turns;
         let entry = self.regions.entry(region).or_default();
         let second = !entry.holders.is_empty() && broken(Broken::SecondHolderUnlogged);
         let early = second || broken(Broken::GrantsBeforeDurable);
-        entry.holders.insert(client, Holder { incarnation, grant, logged: early });
+        entry.holders.insert(client, Holder { incarnation, grant, logged: early, since });
         if early {
             self.say((client, incarnation), ToClient::Grant(region, grant), out);
         }
@@ -193,8 +219,7 @@ impl Leader {
         entry.expect("it has a holder").holders.remove(&client);
         let last = !self.regions[&region].holders.is_empty();
         if last && broken(Broken::FirstReleaseCleans) {
-            let held = |mark: &Mark| matches!(*mark, Mark::Held(of, ..) if of == region);
-            let all: Vec<Mark> = self.commit.marks.iter().copied().filter(held).collect();
+            let all: Vec<Mark> = record::held(&self.commit.marks, region).collect();
             all.into_iter().for_each(|mark| self.commit.record(false, mark));
         }
         self.commit.record(false, Mark::Held(region, client, incarnation));
@@ -213,7 +238,7 @@ impl Leader {
             }
             match held.iter().find(|claim| claim.region == region) {
                 Some(&Claim { grant, .. }) => {
-                    let holder = Holder { incarnation, grant, logged: true };
+                    let holder = Holder { incarnation, grant, logged: true, since: 0 };
                     self.regions.entry(region).or_default().holders.insert(client, holder);
                 }
                 // Released and flushed, or never given: grants of the earlier term are void.
@@ -230,6 +255,7 @@ impl Leader {
         held: &[Claim],
         out: &mut Vec<Action>,
     ) {
+        let held: BTreeSet<&Claim> = held.iter().collect();
         for (&region, entry) in &self.regions {
             let Some(holder) = entry.holders.get(&host.0) else { continue };
             let known = held.contains(&Claim { region, grant: holder.grant });
@@ -250,13 +276,29 @@ impl Leader {
 
     /// Regions that must become free.
     fn wanted_free(&self) -> BTreeSet<Region> {
-        let unsync = self.commit.marks.iter().filter_map(|mark| match *mark {
-            Mark::Unsync(region) => Some(region),
-            _ => None,
-        });
+        let unsync = record::unsync(&self.commit.marks);
         let exclusive = self.config.shape.mode == Mode::Exclusive;
-        let waited = self.regions.iter().filter(|(_, entry)| exclusive && !entry.queue.is_empty());
-        unsync.chain(waited.map(|(&region, _)| region)).chain(self.job_region()).collect()
+        let waited = self.waited.iter().copied().filter(|_| exclusive);
+        unsync.chain(waited).chain(self.job_region()).chain(self.longest_held()).collect()
+    }
+
+    /// True if requests wait for room in the log.
+    pub(super) fn lacks_room(&self) -> bool {
+        !self.commit.has_room() && !self.waited.is_empty()
+    }
+
+    /// The regions held longest: one for each request, if these wait for room.
+    fn longest_held(&self) -> impl Iterator<Item = Region> {
+        let mut held = Vec::new();
+        if self.lacks_room() {
+            let first = |entry: &Entry| entry.holders.values().map(|holder| holder.since).min();
+            let all = self.regions.iter();
+            held.extend(all.filter_map(|(&region, entry)| Some((first(entry)?, region))));
+            held.sort_unstable();
+            let queues = self.waited.iter().filter_map(|region| self.regions.get(region));
+            held.truncate(queues.map(|entry| entry.queue.len()).sum());
+        }
+        held.into_iter().map(|(_, region)| region)
     }
 
     /// True if somebody waits for the region.

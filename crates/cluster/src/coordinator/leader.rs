@@ -60,7 +60,13 @@ pub(super) struct Leader {
     /// Marks of holders that declared that they do not hold the region.
     pub(super) unclaimed: Vec<Mark>,
     pub(super) commit: Commit,
+    /// Most marks of its log that are counted (`room`).
+    pub(super) most_marks: usize,
     pub(super) regions: BTreeMap<Region, Entry>,
+    /// Those with waiters.
+    pub(super) waited: BTreeSet<Region>,
+    /// Requests and grants so far: their order.
+    pub(super) turns: u64,
     pub(super) sessions: BTreeMap<ClientId, Session>,
     pub(super) evictions: BTreeMap<ClientId, Eviction>,
     pub(super) job: Option<Job>,
@@ -78,6 +84,7 @@ impl Leader {
         now: Ms,
         version: Version,
         config: Config,
+        most_marks: usize,
     ) -> Leader {
         Leader {
             term,
@@ -95,8 +102,11 @@ impl Leader {
             reading: Some(BTreeMap::new()),
             inherited: BTreeSet::new(),
             unclaimed: Vec::new(),
-            commit: Commit::new(term, BTreeSet::new()),
+            commit: Commit::new(term, BTreeSet::new(), most_marks),
+            most_marks,
             regions: BTreeMap::new(),
+            waited: BTreeSet::new(),
+            turns: 0,
             sessions: BTreeMap::new(),
             evictions: BTreeMap::new(),
             job: None,
@@ -282,6 +292,7 @@ impl Leader {
             self.watch_clients();
             self.request_drains(out);
             self.resync_again(out);
+            self.tidy();
         }
         self.settle(out);
     }

@@ -52,13 +52,11 @@ impl Leader {
         if !(all || (late && in_sync >= self.config.needed().max(1))) {
             return;
         }
-        // Those of the others may be old: their marks would make holes where there are none.
-        let whole = |member: &MemberId| {
-            self.config.is_in_sync(*member) || broken(Broken::RecoveryIntersects)
-        };
-        let logs: Vec<&Log> =
-            logs.iter().filter(|(member, _)| whole(member)).map(|(_, log)| log).collect();
-        let mut marks = Log::united(logs);
+        // Not those that are rebuilt: theirs may be old. Their marks would make holes where there are
+        // none, and together they might lack room.
+        let all = broken(Broken::RecoveryIntersects);
+        let read = logs.iter().filter(|(member, _)| self.config.is_in_sync(**member) || all);
+        let mut marks = Log::united(read.map(|(_, log)| log));
         marks.retain(|mark| match *mark {
             Mark::Stale(member, _) => !self.config.is_in_sync(member),
             _ => true,
@@ -80,7 +78,7 @@ impl Leader {
                 _ => None,
             })
             .collect();
-        self.commit = Commit::new(self.term, marks);
+        self.commit = Commit::new(self.term, marks, self.most_marks);
         self.reading = None;
         self.begun_ms = self.now;
         for (client, incarnation) in self.inherited.clone() {
@@ -109,8 +107,8 @@ impl Leader {
             let missing = self.config.slot(member).state == crate::config::State::Missing;
             return if missing { Seen::Silent } else { Seen::Alive { boot, ready: false } };
         }
-        let stale = |mark: &Mark| matches!(*mark, Mark::Stale(of, _) if of == member);
-        let clean = !self.commit.marks.iter().any(stale) || broken(Broken::PromotesEarly);
+        let clean = record::stale(&self.commit.marks, member).next().is_none();
+        let clean = clean || broken(Broken::PromotesEarly);
         let raised = self.raised == Some(self.config.epoch) && watch.at.term == self.term;
         let ready = clean && raised && self.settling.is_empty();
         Seen::Alive { boot: watch.boot, ready }

@@ -31,7 +31,7 @@ use crate::code::{self, Pieces};
 use crate::config::{Level, State};
 use crate::ids::{MemberId, OpId, Region};
 use crate::message::{Io, Stamp, ToMember, Who};
-use crate::record::Mark;
+use crate::record::{self, Mark};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
@@ -64,39 +64,28 @@ impl Leader {
     /// marks stay until an operator accepts the loss.
     pub(super) fn is_holed(&self, region: Region) -> bool {
         let marks = &self.commit.marks;
-        let stale = |mark: &Mark| matches!(*mark, Mark::Stale(_, of) if of == region);
+        let stale = |member: MemberId| marks.contains(&Mark::Stale(member, region));
         self.config.shape.level.is_striped()
             && marks.contains(&Mark::Unsync(region))
-            && marks.iter().any(stale)
+            && self.config.members().any(stale)
             && !self.accepted.contains(&region)
             && !broken(Broken::HoleRebuilt)
     }
 
     /// Regions that an operator must decide about.
     pub(super) fn holes(&self) -> BTreeSet<Region> {
-        let unsync = self.commit.marks.iter().filter_map(|mark| match *mark {
-            Mark::Unsync(region) => Some(region),
-            _ => None,
-        });
+        let unsync = record::unsync(&self.commit.marks);
         unsync.filter(|&region| self.is_holed(region)).collect()
     }
 
     /// A region to resync: one that somebody waits for, if there is one.
     fn pick(&self) -> Option<Region> {
-        let regions: BTreeSet<Region> = self
-            .commit
-            .marks
-            .iter()
-            .filter_map(|mark| match *mark {
-                Mark::Unsync(region) => Some(region),
-                Mark::Stale(member, region) => {
-                    let rebuilding = self.config.slot(member).state == State::Rebuilding;
-                    rebuilding.then_some(region)
-                }
-                Mark::Held(..) | Mark::Evicted(..) => None,
-            })
-            .filter(|&region| !self.is_holed(region))
-            .collect();
+        let marks = &self.commit.marks;
+        let rebuilding = |member: &MemberId| self.config.slot(*member).state == State::Rebuilding;
+        let members = self.config.live().filter(rebuilding);
+        let stale = members.flat_map(|member| record::stale(marks, member));
+        let regions = record::unsync(marks).chain(stale);
+        let regions: BTreeSet<Region> = regions.filter(|&region| !self.is_holed(region)).collect();
         let waited = regions.iter().find(|&&region| self.is_waited_for(region));
         waited.or(regions.first()).copied()
     }

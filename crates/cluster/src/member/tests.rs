@@ -24,7 +24,7 @@ fn write(member: &mut Member, slots: &mut [Vec<u8>; 2], out: &mut Vec<Action>) -
 #[test]
 fn a_header_never_overwrites_the_newest_one() {
     let (mut slots, mut out) = ([Vec::new(), Vec::new()], Vec::new());
-    let mut member = Member::start([&[], &[]], &mut out);
+    let mut member = Member::start([&[], &[]], &[], &mut out);
     let mut last = write(&mut member, &mut slots, &mut out);
     for epoch in [1, 4, 7] {
         raise(&mut member, epoch, &mut out);

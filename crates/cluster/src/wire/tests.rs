@@ -1,6 +1,7 @@
 //! Frames: round trips, every cut and every changed byte.
 
 use super::*;
+use crate::record::Log;
 
 fn samples() -> Vec<FromClient> {
     let claim = Claim { region: Region(3), grant: GrantId(9) };

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cluster::append::UNIT_BYTES;
 use cluster::client::Client;
 use cluster::config::{Config, Level, Mode, Shape, Slot, State};
 use cluster::coordinator::Coordinator;
@@ -89,13 +90,20 @@ pub struct Promise {
     pub least: BTreeMap<ClientId, Incarnation>,
 }
 
+/// A write of a member's own records.
+pub enum Storing {
+    Header(usize, Vec<u8>),
+    Entry(usize, Vec<u8>),
+}
+
 pub struct MemberNode {
     pub host: Host,
     pub machine: Option<Member>,
     pub medium: Medium,
     pub slots: [Vec<u8>; 2],
-    /// The header being written.
-    pub storing: Option<(usize, Vec<u8>)>,
+    pub area: Vec<u8>,
+    /// What is being written.
+    pub storing: Option<Storing>,
     /// The last header known to be durable.
     pub header: Header,
     pub promise: Promise,
@@ -121,6 +129,8 @@ pub struct Ground {
     pub members: Vec<MemberNode>,
     pub clients: Vec<ClientNode>,
     pub links: Links,
+    /// The room of coordinators.
+    pub most_marks: usize,
 }
 
 fn host(rng: &mut Rng) -> Host {
@@ -136,7 +146,8 @@ impl Ground {
         rng.percent(45).then_some((level, count))
     }
 
-    pub fn choose(rng: &mut Rng, striped: Option<(Level, usize)>) -> Ground {
+    /// `areas` are draws of their own: other sizes leave the rest of a seed alone.
+    pub fn choose(rng: &mut Rng, areas: &mut Rng, striped: Option<(Level, usize)>) -> Ground {
         let choices = [
             (3, (Level::Fragments, 3)),
             (1, (Level::Fragments, 5)),
@@ -152,11 +163,13 @@ impl Ground {
         let shape = Shape { level, regions, region_blocks: 2, piece_bytes: 8, mode };
         let slots = vec![Slot { state: State::InSync, boot: BootId(1) }; count];
         let config = Config { array: ArrayId(1), epoch: Epoch(1), shape, slots };
-        let member = |rng: &mut Rng| MemberNode {
+        let mut member = |rng: &mut Rng| MemberNode {
             host: host(rng),
             machine: None,
             medium: Medium::default(),
             slots: [Vec::new(), Vec::new()],
+            // Small, so that it is full often; or none at all.
+            area: vec![0; UNIT_BYTES * areas.pick(&[0, 1, 2, 5])],
             storing: None,
             header: Header::default(),
             promise: Promise::default(),
@@ -168,13 +181,16 @@ impl Ground {
             incarnation: Incarnation(0),
             tasks: BTreeMap::new(),
         };
+        let members = (0..count).map(|_| member(rng)).collect();
         let usual = if rng.percent(50) { [0, 0, 0] } else { [2, 3, 3] };
         Ground {
             config,
             candidates: (0..2).map(|_| CandidateNode { host: host(rng), machine: None }).collect(),
-            members: (0..count).map(|_| member(rng)).collect(),
+            members,
             clients: (0..rng.within(2, 3)).map(|_| client(rng)).collect(),
             links: Links { usual, ..Links::default() },
+            // Tiny in some worlds, so that it is reached.
+            most_marks: areas.pick(&[1, 2, 3, 1000, 1000, 1000, 1000, 1000]),
         }
     }
 

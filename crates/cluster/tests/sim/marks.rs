@@ -35,12 +35,16 @@ marks! {
     SECOND_HOLDER = "grant: two holders of a region";
     DRAINED = "grant: drained";
     HANDED_OVER = "grant: an exclusive region changes hands";
+    ROOM_LACKING = "grant: requests wait for room in the log";
     GRANT_RETURNED = "grant: a late copy is given back";
     PARKED = "write: sent again in a new epoch";
     COPY_DROPPED = "write: a late copy is dropped";
     OLD_EPOCH = "member: a request of an old epoch is refused";
     OLD_BOOT = "member: a request for an earlier boot is refused";
     TORN_HEADER = "member: a torn header";
+    TORN_ENTRY = "member: a torn entry of the append area";
+    CHECKPOINT = "member: a header follows entries";
+    REPLAYED = "member: a start follows entries";
     CACHE_LOST = "member: unflushed writes are lost";
     DRAIN_WAITED = "member: an order waits for running requests";
     RESYNCED = "resync: an unsync region";

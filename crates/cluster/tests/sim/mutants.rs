@@ -6,8 +6,9 @@ use crate::run;
 
 /// Seeds within which a mutant must be caught.
 const SEEDS: u64 = 3000;
-/// Tried first: seeds that catch the rarest mutants, to save time; the first one is out of reach.
-const FIRST: [u64; 4] = [11_213, 2683, 1481, 750];
+/// Tried first: seeds that catch the rarest mutants, to save time; the first and the last are out
+/// of reach.
+const FIRST: [u64; 4] = [4070, 2683, 1481, 11_213];
 
 #[test]
 fn every_mutant_is_caught() {

@@ -9,21 +9,23 @@
 //! | I5 | `stored`, `applied`: numbers only rise; nothing refused changes the medium |
 //! | I6 | `acknowledged`: every member in sync has the write |
 //! | I7, I8 | `applied`: no resync write in a held region; `alone`: one holder if exclusive |
+//! | I11 | `start`: a member finds every mark that was durable; append areas of 0 to 5 entries |
+//! | I11 | `stored`: no header has more marks than there is room for; 1 to 3 in some seeds |
 //! | I13 | `world`: in the end all requests complete, all members are in sync |
 //! | I15 | `flushed`: on the media, without their caches |
 //! | I16 | `alone`: an exclusive region has one holder, whatever timed out |
 //! | I17 | copies and disorder of all messages, in every seed |
 //! | I18 | `decided`: each epoch once, and members enter through REBUILDING |
 //!
-//! Not expressed yet: I11 (a full or failing log area: the header has no size limit), I14 (nobody
-//! reports mismatches yet). Of I8, overlapping read-modify-writes show as I2, I3 and I6.
+//! Not expressed yet: I14 (nobody reports mismatches yet). Of I8, overlapping read-modify-writes show
+//! as I2, I3 and I6.
 
 use cluster::code;
 use cluster::config::{Config, Mode, State};
 use cluster::ids::{ClientId, Incarnation, MemberId, Region};
 use cluster::member::Header;
 use cluster::message::{Stamp, Who};
-use cluster::record::Mark;
+use cluster::record::{self, Mark};
 
 use crate::ground::Ground;
 use crate::oracle::Host;
@@ -103,7 +105,12 @@ impl Ground {
         let rises = new.epoch >= old.epoch && new.term >= old.term && new.boot >= old.boot;
         require(rises && least, || format!("I5: member {member} falls back: {old:?} {new:?}"))?;
         require(new.log.at >= old.log.at, || format!("I4: the log of member {member} falls back"))?;
-        Ok(())
+        let held = |mark: &&Mark| matches!(mark, Mark::Held(..));
+        let held = new.log.marks.iter().filter(held).count();
+        let unsync = record::unsync(&new.log.marks).count();
+        require(held.max(unsync) <= self.most_marks, || {
+            format!("I11: member {member} has {held} Held and {unsync} Unsync, too many")
+        })
     }
 
     /// A client holds a region, in its own opinion and in that of a member in sync. A coordinator

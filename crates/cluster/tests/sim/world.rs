@@ -7,6 +7,7 @@ mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use cluster::append;
 use cluster::client::Client;
 use cluster::code;
 use cluster::coordinator::Coordinator;
@@ -16,7 +17,7 @@ use cluster::member::{Header, IoId, Member, Peer};
 use cluster::message::{FromClient, FromMember, ToClient, ToMember};
 
 use crate::faults::{self, CALM_MS, Fault, schedule};
-use crate::ground::{Ground, Node, TIMING};
+use crate::ground::{Ground, MemberNode, Node, Storing, TIMING};
 use crate::marks;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
@@ -88,7 +89,8 @@ impl World {
     pub fn new(seed: u64, history: bool) -> World {
         let mut rng = Rng::stream(seed, "cluster", 0);
         let striped = Ground::striped(&mut Rng::stream(seed, "code", 0));
-        let ground = Ground::choose(&mut rng, striped);
+        let areas = &mut Rng::stream(seed, "areas", 0);
+        let ground = Ground::choose(&mut rng, areas, striped);
         let config = ground.config.clone();
         let members = config.slots.len();
         let stripes = (config.shape.regions * config.shape.region_blocks) as usize;
@@ -237,7 +239,9 @@ impl World {
         let (life, local) = (host.life, host.skew.at(now));
         match node {
             Node::Candidate(index) => {
-                let machine = Coordinator::start(CandidateId(index as u16), TIMING, local);
+                let room = self.ground.most_marks;
+                let me = CandidateId(index as u16);
+                let machine = Coordinator::start(me, TIMING, local).with_room(room);
                 self.ground.candidates[index].machine = Some(machine);
             }
             Node::Client(index) => {
@@ -250,15 +254,19 @@ impl World {
             }
             Node::Member(index) => {
                 let mut out = Vec::new();
-                let slots = &self.ground.members[index].slots;
-                let machine = Member::start([&slots[0], &slots[1]], &mut out);
+                let MemberNode { slots: [one, other], area, .. } = &self.ground.members[index];
+                let machine = Member::start([one, other], area, &mut out);
                 let found = machine.durable().clone();
+                let replayed = found.generation > Header::newest([one, other]).1.generation;
                 let node = &mut self.ground.members[index];
                 let fits = found == node.header;
                 let old = node.header.clone();
                 node.machine = Some(machine);
                 if !fits {
                     self.require(Err(format!("I5: member {index} lost {old:?}, has {found:?}")));
+                }
+                if replayed {
+                    self.mark(marks::REPLAYED);
                 }
                 self.member_actions(index, out);
             }
@@ -303,29 +311,39 @@ impl World {
         });
     }
 
-    /// A header that was being written is old, new or torn.
+    /// What was being written is old, new or torn.
     fn tear(&mut self, index: usize) {
         let node = &mut self.ground.members[index];
-        let Some((slot, bytes)) = node.storing.take() else { return };
-        let (_, new) = Header::newest([&bytes, &[]]);
-        match self.rng.below(4) {
-            0 => {}
-            1 | 2 => {
-                let whole = bytes.len();
-                let old = std::mem::replace(&mut node.slots[slot], bytes);
-                let keep = self.rng.within(1, whole as u64 - 1) as usize;
-                let torn = &mut node.slots[slot];
-                torn.truncate(keep);
-                torn.extend(old.get(keep..).unwrap_or_default());
-                torn.resize(torn.len().max(whole), 0);
-                self.mark(marks::TORN_HEADER);
+        let Some(storing) = node.storing.take() else { return };
+        let mut new = node.header.clone();
+        let (place, at, bytes, torn) = match storing {
+            Storing::Header(slot, bytes) => {
+                (_, new) = Header::newest([&bytes, &[]]);
+                let slot = &mut node.slots[slot];
+                slot.resize(slot.len().max(bytes.len()), 0);
+                (slot, 0, bytes, marks::TORN_HEADER)
             }
-            _ => node.slots[slot] = bytes,
-        }
-        // A start must find the last one or this one, whole.
-        let node = &mut self.ground.members[index];
-        if Header::newest([&node.slots[0], &node.slots[1]]).1 == new {
+            Storing::Entry(at, bytes) => {
+                append::replay(&mut new, &bytes);
+                (&mut node.area, at, bytes, marks::TORN_ENTRY)
+            }
+        };
+        let whole = bytes.len();
+        let keep = match self.rng.below(4) {
+            0 => 0,
+            1 | 2 => self.rng.within(1, whole as u64 - 1) as usize,
+            _ => whole,
+        };
+        place[at..at + keep].copy_from_slice(&bytes[..keep]);
+        // A start must find the last state or this one, whole.
+        let [one, other] = &node.slots;
+        let (_, mut found) = Header::newest([one, other]);
+        append::replay(&mut found, &node.area);
+        if found == new {
             node.header = new;
+        }
+        if (1..whole).contains(&keep) {
+            self.mark(torn);
         }
     }
 }

@@ -4,6 +4,7 @@
 //!   0        label: magic, array, slot, shape      one block, written last by a format
 //!   1 MiB    header slot 0                         epoch, term, fences, grant log
 //!   4 MiB    header slot 1                         written by turns
+//!   7 MiB    append area                           grant log since the last header
 //!   8 MiB    data                                  piece of block b at b × piece bytes
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 use cluster::ids::MemberId;
 use cluster::member::Header;
+use cluster::room;
 use cluster::session::Label;
 use cluster::wire;
 use io::{Disk, Error, ErrorKind, Op, Pool, Result, Work};
@@ -24,8 +26,11 @@ const BLOCK_BYTES: usize = 4096;
 const BEGINNING_BYTES: usize = 1 << 20;
 /// Where the header slots are.
 const SLOTS_AT: [u64; 2] = [1 << 20, 4 << 20];
+/// Where the append area is, and its bytes.
+const AREA_AT: u64 = 7 << 20;
+const AREA_BYTES: usize = 1 << 20;
 /// Most bytes of a header.
-pub const SLOT_BYTES: usize = 3 << 20;
+pub const SLOT_BYTES: usize = room::HEADER_BYTES;
 /// Where the data is.
 pub const DATA_AT: u64 = 8 << 20;
 /// Bytes that one operation of a format zeroes.
@@ -86,6 +91,22 @@ pub async fn slots(disk: &dyn Disk) -> Result<[Vec<u8>; 2]> {
     Ok(slots)
 }
 
+/// The append area.
+///
+/// # Errors
+/// If the disk cannot be read.
+pub async fn entries(disk: &dyn Disk) -> Result<Vec<u8>> {
+    read(disk, AREA_AT, AREA_BYTES).await
+}
+
+/// Writes an entry to this byte of the append area, durably.
+///
+/// # Errors
+/// The disk's.
+pub async fn append(disk: &dyn Disk, at: usize, entry: &[u8]) -> Result<()> {
+    write(disk, AREA_AT + at as u64, entry).await
+}
+
 /// Writes a header to a slot, durably.
 ///
 /// # Errors
@@ -106,7 +127,8 @@ fn fits(disk: &dyn Disk, label: &Label) -> bool {
     let sector = disk.limits().logical_block;
     let whole = shape.piece_bytes > 0 && shape.piece_bytes.is_multiple_of(sector);
     let slot = label.member < MemberId(label.members);
-    slot && whole && bytes.is_some_and(|bytes| bytes > 0 && bytes <= data_bytes(disk))
+    let known = room::fits(shape, usize::from(label.members));
+    slot && whole && known && bytes.is_some_and(|bytes| bytes > 0 && bytes <= data_bytes(disk))
 }
 
 /// Makes the disk a member: zeros, a fresh header, then the label. All members of a new array are

@@ -107,8 +107,9 @@ impl MemberServer {
     /// Starts the machine and makes its boot durable, before anybody is served.
     async fn begin(&self, label: Label) -> Result<BootId> {
         let [one, other] = area::slots(&*self.0.disk).await?;
+        let entries = area::entries(&*self.0.disk).await?;
         let mut out = Vec::new();
-        let mut machine = Member::start([&one, &other], &mut out);
+        let mut machine = Member::start([&one, &other], &entries, &mut out);
         while let Some(action) = out.pop() {
             let Action::Store { slot, generation, bytes } = action else {
                 unreachable!("a start only stores its boot")
@@ -223,6 +224,13 @@ impl MemberServer {
                     let server = self.clone();
                     (self.0.spawn)(Box::pin(async move {
                         let stored = area::store(&*server.0.disk, slot, &bytes).await;
+                        server.then(stored.map(|()| Event::Stored(generation)));
+                    }));
+                }
+                Action::Append { at, generation, bytes } => {
+                    let server = self.clone();
+                    (self.0.spawn)(Box::pin(async move {
+                        let stored = area::append(&*server.0.disk, at, &bytes).await;
                         server.then(stored.map(|()| Event::Stored(generation)));
                     }));
                 }

@@ -3,12 +3,12 @@
 use cluster::client;
 use cluster::coordinator;
 use cluster::ids::{ClientId, MemberId, Ms};
-use cluster::member::{self, Peer};
+use cluster::member::{self, Header, Peer};
 use cluster::message::{Answer, FromClient, FromMember, Io, Order, Refusal, ToClient, ToMember};
 use cluster::wire::{self, Frame};
 
 use super::{Event, Packet, World};
-use crate::ground::{Node, Task};
+use crate::ground::{Node, Storing, Task};
 use crate::marks;
 
 impl World {
@@ -180,9 +180,15 @@ impl World {
         for action in actions {
             match action {
                 member::Action::Store { slot, generation, bytes } => {
-                    self.ground.members[index].storing = Some((slot, bytes));
-                    let delay = self.rng.within(1, 6) + self.slowness(index);
-                    self.at(self.now + delay, Event::Stored(index, life, generation));
+                    let node = &self.ground.members[index];
+                    let [one, other] = &node.slots;
+                    if node.header.generation > Header::newest([one, other]).1.generation {
+                        self.mark(marks::CHECKPOINT);
+                    }
+                    self.begin_storing(index, generation, Storing::Header(slot, bytes));
+                }
+                member::Action::Append { at, generation, bytes } => {
+                    self.begin_storing(index, generation, Storing::Entry(at, bytes));
                 }
                 member::Action::Execute(io, stamp, request) => {
                     if let Io::Write(block, _) = &request {
@@ -204,6 +210,14 @@ impl World {
                 }
             }
         }
+    }
+
+    fn begin_storing(&mut self, index: usize, generation: u64, storing: Storing) {
+        let node = &mut self.ground.members[index];
+        assert!(node.storing.is_none(), "one write at a time");
+        node.storing = Some(storing);
+        let (life, delay) = (node.host.life, self.rng.within(1, 6) + self.slowness(index));
+        self.at(self.now + delay, Event::Stored(index, life, generation));
     }
 
     /// Extra time of one request to the medium.

@@ -11,7 +11,7 @@ use cluster::record::Mark;
 
 use super::{Event, Packet, World};
 use crate::faults::{CALM_MS, Fault};
-use crate::ground::Node;
+use crate::ground::{Node, Storing};
 use crate::marks;
 use crate::verify;
 
@@ -102,8 +102,12 @@ impl World {
         let mut out = Vec::new();
         machine.handle(local, event, &mut out);
         let after = (machine.resyncing(), machine.leads());
+        let lacks_room = machine.lacks_room();
         if let (Some(region), true) = (before.0, before.0 != after.0 && before.1 == after.1) {
             self.tell(|| format!("candidate {index}: resync of {region:?} ends"));
+        }
+        if lacks_room {
+            self.mark(marks::ROOM_LACKING);
         }
         self.coordinator_actions(index, out);
     }
@@ -189,8 +193,10 @@ impl World {
             return;
         }
         let node = &mut self.ground.members[index];
-        let (slot, bytes) = node.storing.take().expect("one header is being written");
-        node.slots[slot] = bytes;
+        match node.storing.take().expect("something is being written") {
+            Storing::Header(slot, bytes) => node.slots[slot] = bytes,
+            Storing::Entry(at, bytes) => node.area[at..at + bytes.len()].copy_from_slice(&bytes),
+        }
         let mut out = Vec::new();
         let machine = node.machine.as_mut().expect("it lives");
         let old = node.header.clone();

@@ -9,6 +9,7 @@ use ::cluster::code;
 use ::cluster::config::{Config, Level, Mode, Shape, Slot, State};
 use ::cluster::decisions::Value;
 use ::cluster::ids::{ArrayId, BootId, CandidateId, Epoch, MemberId, Term};
+use ::cluster::room;
 use ::cluster::session::{Ask, Label, Told};
 use ::cluster::timing::Timing;
 use clap::ValueEnum;
@@ -255,6 +256,12 @@ async fn plan(args: &Args, level: Level, cluster: &Cluster, on: &Spawner) -> Res
         return Err(Failure::new(Id::Shape, message, "choose larger disks or a smaller --region"));
     }
     (shape.regions, shape.region_blocks) = (regions, region_blocks);
+    if !room::fits(&shape, members) {
+        let message = format!("{regions} regions of {members} members");
+        let most = room::MOST_STALE / members;
+        let action = format!("choose a larger --region, or smaller disks: at most {most} regions");
+        return Err(Failure::new(Id::Shape, message, action));
+    }
     let slots = vec![Slot { state: State::InSync, boot: FIRST_BOOT }; members];
     Ok(Config { array: cluster.array, epoch: Epoch(1), shape, slots })
 }
