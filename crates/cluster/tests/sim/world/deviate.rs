@@ -51,10 +51,12 @@ impl World {
         let Some(plan) = &self.plan else { return Some(event) };
         let planned = plan.iter().find(|(at, _)| *at == step);
         let planned = planned.map(|&(_, deviation)| deviation);
-        if self.now <= self.work_ms {
+        // Until the first look at the end, every step comes here: the list has no gaps.
+        if self.now < self.work_ms {
             self.possible.push(possible(&event));
         }
         let Some(deviation) = planned else { return Some(event) };
+        assert!(possible(&event).contains(&deviation), "step {step}: {deviation:?} of {event:?}");
         self.tell(|| format!("step {step}: {deviation:?} of {event:?}"));
         match deviation {
             Deviation::Lose => None,
