@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   lane 1   simulator ─────────────────▶ full ────────▶ sums ───────▶ journal ─▶ aoe ▶
-//!   lane 2   sweep ▶ mutants ▶ torture ▶ power ▶ fuzz ───────▶ exhaustive ───────▶ cluster ▶
+//!   lane 2   sweep ▶ mutants ▶ torture ▶ power ▶ fuzz ───────▶ exhaustive ───────▶
 //! ```
 //!
 //! Each part has its share of the time. Unbounded parts get a time limit; the others must finish in
@@ -95,13 +95,7 @@ const LANES: [&[Part]; 2] = [
             "exhaustive",
             "short workloads, with a crash after every event",
             "cargo sim --exhaustive --seconds {seconds} --order {seed} --jobs 1",
-            29,
-        ),
-        part(
-            "cluster",
-            "the cluster, with each single deviation from a default schedule",
-            "cargo test --release -p parapet-cluster --test sim -- --ignored",
-            1,
+            30,
         ),
     ],
 ];

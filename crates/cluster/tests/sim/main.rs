@@ -4,7 +4,7 @@
 //!   cargo test -p parapet-cluster --test sim                      seeds, all mutants
 //!   CLUSTER_SEED=42 cargo test -p parapet-cluster --test sim one  one seed, with its history
 //!   CLUSTER_SEEDS=0..100000 cargo test --release … --test sim     many seeds
-//!   cargo test --release … --test sim -- --ignored                all runs of the `model`
+//!   CLUSTER_DEVIATIONS=1 cargo test --release … --test sim model  all runs of the `model`
 //! ```
 //!
 //! The same seed gives the same run. A failure names its seed; `one` prints what happened.
