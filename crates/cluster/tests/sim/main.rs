@@ -4,6 +4,7 @@
 //!   cargo test -p parapet-cluster --test sim                      seeds, all mutants
 //!   CLUSTER_SEED=42 cargo test -p parapet-cluster --test sim one  one seed, with its history
 //!   CLUSTER_SEEDS=0..100000 cargo test --release … --test sim     many seeds
+//!   CLUSTER_DEVIATIONS=1 cargo test --release … --test sim model  all runs of the `model`
 //! ```
 //!
 //! The same seed gives the same run. A failure names its seed; `one` prints what happened.
@@ -15,6 +16,7 @@ mod faults;
 mod ground;
 mod marks;
 mod medium;
+mod model;
 mod mutants;
 mod oracle;
 #[path = "../../../sim/src/rng.rs"]

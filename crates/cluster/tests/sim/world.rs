@@ -1,6 +1,7 @@
 //! One run: events in order of time, the nodes' actions, the workload, the verdict.
 
 mod carry;
+mod deviate;
 mod happen;
 mod restore;
 mod work;
@@ -21,6 +22,7 @@ use crate::ground::{Ground, MemberNode, Node, Storing, TIMING};
 use crate::marks;
 use crate::oracle::Oracle;
 use crate::rng::Rng;
+pub use deviate::{Deviation, Plan};
 
 /// A message on a link.
 #[derive(Clone, Debug)]
@@ -53,6 +55,8 @@ pub struct Outcome {
     pub history: Vec<String>,
     pub marks: BTreeSet<&'static str>,
     pub steps: u64,
+    /// Of a run with a plan: for each step while clients work, the deviations that are possible.
+    pub possible: Vec<&'static [Deviation]>,
 }
 
 /// A run that is not quiet by then does not end.
@@ -71,6 +75,11 @@ pub struct World {
     pub value: Value,
     /// An old content, while the store has it.
     restored: Option<Value>,
+    /// The deviations of a run without other faults.
+    plan: Option<Plan>,
+    possible: Vec<&'static [Deviation]>,
+    /// Clients work until then.
+    work_ms: Ms,
     /// Earlier contents.
     past: Vec<Value>,
     pub store_bad_until: Ms,
@@ -87,6 +96,11 @@ pub struct World {
 
 impl World {
     pub fn new(seed: u64, history: bool) -> World {
+        World::with(seed, history, None)
+    }
+
+    /// With a plan there are no faults but its deviations.
+    pub fn with(seed: u64, history: bool, plan: Option<Plan>) -> World {
         let mut rng = Rng::stream(seed, "cluster", 0);
         let striped = Ground::striped(&mut Rng::stream(seed, "code", 0));
         let areas = &mut Rng::stream(seed, "areas", 0);
@@ -107,6 +121,9 @@ impl World {
             value: Value { term: Term(0), leader: CandidateId(u16::MAX), config },
             ground,
             restored: None,
+            possible: Vec::new(),
+            work_ms: if plan.is_some() { deviate::WORK_MS } else { WORK_MS },
+            plan,
             past: Vec::new(),
             store_bad_until: 0,
             failure: None,
@@ -118,13 +135,14 @@ impl World {
             sent: BTreeMap::new(),
         };
         let restore = faults::restore(&mut Rng::stream(seed, "restore", 0));
-        for (at, fault) in faults.into_iter().chain(restore) {
+        let planned = world.plan.is_some();
+        for (at, fault) in faults.into_iter().chain(restore).filter(|_| !planned) {
             world.at(at, Event::Fault(fault));
         }
         for node in world.ground.nodes() {
             world.at(0, Event::Start(node));
         }
-        world.at(CALM_MS, Event::Look);
+        world.at(if planned { deviate::WORK_MS } else { CALM_MS }, Event::Look);
         world
     }
 
@@ -170,7 +188,7 @@ impl World {
                             self.accept();
                         }
                     }
-                } else {
+                } else if let Some(event) = self.deviate(steps, event) {
                     self.happen(event);
                 }
             }
@@ -185,12 +203,13 @@ impl World {
             self.failure = Some(format!("{} ms: panic: {}", self.now, text.unwrap_or_default()));
         }
         let history = self.history.unwrap_or_default();
-        Outcome { failure: self.failure, history, marks: self.marks, steps }
+        let (failure, marks, possible) = (self.failure, self.marks, self.possible);
+        Outcome { failure, history, marks, steps, possible }
     }
 
     /// What is not at rest yet.
     fn unrest(&self) -> Option<String> {
-        if self.now < WORK_MS {
+        if self.now < self.work_ms {
             return Some(String::from("clients work"));
         }
         for (index, client) in self.ground.clients.iter().enumerate() {

@@ -16,15 +16,20 @@ use crate::marks;
 use crate::verify;
 
 impl World {
-    /// A paused node gets its events when it goes on.
-    fn paused(&mut self, event: &Event) -> bool {
-        let node = match event {
+    /// The node that an event changes.
+    pub fn node_of(event: &Event) -> Option<Node> {
+        Some(match event {
             Event::Tick(node, _) | Event::Deliver(node, _) => *node,
             Event::Stored(member, ..) | Event::Finished(member, ..) => Node::Member(*member),
             Event::Answer(candidate, ..) => Node::Candidate(*candidate),
             Event::Work(client, _) => Node::Client(*client),
-            Event::Ask(..) | Event::Fault(_) | Event::Start(_) | Event::Look => return false,
-        };
+            Event::Ask(..) | Event::Fault(_) | Event::Start(_) | Event::Look => return None,
+        })
+    }
+
+    /// A paused node gets its events when it goes on.
+    fn paused(&mut self, event: &Event) -> bool {
+        let Some(node) = World::node_of(event) else { return false };
         let until = self.ground.host(node).paused_until;
         let paused = self.now < until;
         if paused {
@@ -61,7 +66,7 @@ impl World {
         }
     }
 
-    fn is_dead(&self, node: Node) -> bool {
+    pub fn is_dead(&self, node: Node) -> bool {
         match node {
             Node::Candidate(index) => self.ground.candidates[index].machine.is_none(),
             Node::Member(index) => self.ground.members[index].machine.is_none(),
@@ -304,7 +309,7 @@ impl World {
             return;
         }
         // Not every node gets to hear of the change.
-        if self.now < CALM_MS - 500 && self.rng.percent(15) {
+        if self.plan.is_none() && self.now < CALM_MS - 500 && self.rng.percent(15) {
             let split = crate::faults::split(&mut self.rng, &self.ground.nodes());
             self.fault(split);
         }

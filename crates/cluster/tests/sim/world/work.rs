@@ -6,7 +6,7 @@ use cluster::code;
 use cluster::ids::{ClientId, RequestId};
 use cluster::record::Mark;
 
-use super::{Event, WORK_MS, World};
+use super::{Event, World};
 use crate::ground::Task;
 use crate::marks;
 use crate::oracle::Host;
@@ -25,7 +25,7 @@ impl World {
     }
 
     pub fn work(&mut self, index: usize, life: u64) {
-        if self.ground.clients[index].host.life != life || self.now > WORK_MS {
+        if self.ground.clients[index].host.life != life || self.now > self.work_ms {
             return;
         }
         let pause = self.rng.within(5, 120);
