@@ -4,10 +4,10 @@
 //! Each client is a thread with one connection and many requests in flight; every request is
 //! reported to the oracle before it is sent and after it is answered.
 
-use crate::client::{Ask, Client};
 use crate::medium::SECTOR;
 use crate::oracle::Oracle;
-use crate::random::Random;
+use parapet_torture::client::{Ask, Client};
+use parapet_torture::random::Random;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::ops::Range;

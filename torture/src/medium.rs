@@ -11,7 +11,7 @@
 //! or any later version. The choice varies, because disks differ: in order, at random, torn within
 //! one write, all or nothing.
 
-use crate::random::Random;
+use parapet_torture::random::Random;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
