@@ -272,7 +272,7 @@ impl<'a> Drill<'a> {
     }
 
     /// Restores a backup of etcd from before a change of the membership, and all coordinators start
-    /// anew: none may lead with it. Then the latest content returns.
+    /// anew: none may lead with it. Then the latest content returns, and they start again.
     fn old_store(&mut self) -> Result<(), String> {
         self.processes.save_snapshot("old")?;
         self.processes.kill(Part::Member, 0);
@@ -284,10 +284,7 @@ impl<'a> Drill<'a> {
         self.processes.save_snapshot("latest")?;
         self.processes.restore_snapshot("old")?;
         self.processes.until("the old store answers", |it| Ok(it.etcd_leader().is_some()))?;
-        for host in 0..HOSTS {
-            self.processes.kill(Part::Coordinator, host);
-            self.start(Part::Coordinator, host)?;
-        }
+        self.restart_coordinators()?;
         self.processes.until("a coordinator notices", |it| {
             let status = it.status(0);
             if ["optimal", "degraded"].iter().any(|state| status["state"] == *state) {
@@ -296,7 +293,15 @@ impl<'a> Drill<'a> {
             Ok(status["later_epoch"].is_u64())
         })?;
         self.processes.restore_snapshot("latest")?;
-        self.processes.until("the latest store answers", |it| Ok(it.etcd_leader().is_some()))
+        self.processes.until("the latest store answers", |it| Ok(it.etcd_leader().is_some()))?;
+        self.restart_coordinators()
+    }
+
+    fn restart_coordinators(&mut self) -> Result<(), String> {
+        (0..HOSTS).try_for_each(|host| {
+            self.processes.kill(Part::Coordinator, host);
+            self.start(Part::Coordinator, host)
+        })
     }
 
     /// Ends all load.
