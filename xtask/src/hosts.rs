@@ -4,7 +4,7 @@
 use crate::failure::Failure;
 use crate::{shell, tools};
 
-/// Arguments as in `torture/src/hosts/options.rs`. Without `--program PATH` the program is built.
+/// Arguments as in `torture/src/bin/hosts/options.rs`. Builds the program without `--program PATH`.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let root = shell::root()?;
     let unshare = ["unshare", "--net"];

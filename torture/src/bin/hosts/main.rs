@@ -1,4 +1,4 @@
-//! `hosts`: a cluster of real processes on hosts of their own, which are killed, paused and cut off.
+//! `hosts`: a cluster of real processes on hosts, which are killed, paused and cut off.
 //!
 //! The simulator of the cluster tests the protocol alone; this tests everything around it: three
 //! etcds, members, coordinators and clients as processes, TCP between network namespaces, and the

@@ -10,13 +10,13 @@
 //! A piece has *candidates*, the values that it may hold. A write adds its value when it begins.
 //! Once it is acknowledged, all values whose writes had ended before it began are gone. A read must
 //! return a candidate of some moment between its beginning and its end; then all other values whose
-//! writes had ended before it began are gone. Times are numbers of events, in the order of one lock.
+//! writes had ended before it began are gone. Times number the events, in the order of one lock.
 //! Nothing legal is reported; of racing requests not every inversion is found.
 //!
-//! The history also has the locks of a cluster file system, which hosts need: nobody reads a block
+//! The history also has the locks of a cluster file system, which hosts need: none reads a block
 //! while it is written, and in mode `shared` nobody writes it either. A write of a part of a block
-//! reads the rest first, so it excludes others in both modes. The locks of a host are broken when it
-//! is fenced. If a member was lost meanwhile, a block that it was writing is *wild* until
+//! reads the rest first, so it excludes others in both modes. A host's locks are broken when it is
+//! fenced. If a member was lost meanwhile, a block that it was writing is *wild* until
 //! somebody writes it again: level 3.5 promises nothing about it, and everything about all others.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
