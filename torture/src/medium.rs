@@ -154,7 +154,7 @@ impl Medium {
     pub(crate) fn cut(&mut self, random: &mut Random) -> Loss {
         let mood = random.below(6);
         let latest = random.within(0..self.begun + 1);
-        let salt = random.next();
+        let salt = random.draw();
         let mut loss = Loss::default();
         for (sector, versions) in std::mem::take(&mut self.cached) {
             let lands = |version: &Write| match mood {

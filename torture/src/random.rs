@@ -15,24 +15,24 @@ impl Random {
     }
 
     /// Any number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// A number of the range, which is not empty.
     pub fn within(&mut self, range: Range<u64>) -> u64 {
-        range.start + self.next() % (range.end - range.start)
+        range.start + self.draw() % (range.end - range.start)
     }
 
     /// A number below this one, which is not 0.
     pub fn below(&mut self, count: usize) -> usize {
-        (self.next() % count as u64) as usize
+        (self.draw() % count as u64) as usize
     }
 
     /// True in this many of a hundred cases.
     pub fn percent(&mut self, chance: u64) -> bool {
-        self.next() % 100 < chance
+        self.draw() % 100 < chance
     }
 
     /// One of these.
