@@ -49,6 +49,9 @@ pub enum Event {
     Store(u64, Outcome),
     /// Another candidate leads in this term.
     Beat(Term),
+    /// A third candidate has heard that one so many milliseconds ago. Without this, two candidates
+    /// that do not hear each other would replace each other for ever.
+    Heard(Term, Ms),
 }
 
 /// An output.
@@ -80,6 +83,8 @@ pub struct Coordinator {
     now: Ms,
     /// When a coordinator was last heard of.
     heard_ms: Ms,
+    /// The coordinator heard without the help of others, and when.
+    direct: Option<(Term, Ms)>,
     /// The highest term heard of.
     floor: Term,
     role: Role,
@@ -91,8 +96,8 @@ pub struct Coordinator {
 impl Coordinator {
     /// A candidate that stands by.
     pub fn start(me: CandidateId, timing: Timing, now: Ms) -> Coordinator {
-        let (heard_ms, floor, role) = (now, Term(0), Role::Standby);
-        Coordinator { me, timing, now, heard_ms, floor, role, asked: 0, asked_ms: None }
+        let (heard_ms, direct, floor, role) = (now, None, Term(0), Role::Standby);
+        Coordinator { me, timing, now, heard_ms, direct, floor, role, asked: 0, asked_ms: None }
     }
 
     /// The term in which it leads.
@@ -126,7 +131,13 @@ impl Coordinator {
             Event::Beat(term) => {
                 self.floor = self.floor.max(term);
                 self.heard_ms = now;
+                self.direct = Some((term, now));
             }
+            Event::Heard(term, ago_ms) if term >= self.floor => {
+                self.floor = term;
+                self.heard_ms = self.heard_ms.max(now.saturating_sub(ago_ms));
+            }
+            Event::Heard(..) => {}
             Event::Store(number, outcome) => {
                 if number == self.asked && self.asked_ms.take().is_some() {
                     self.outcome(outcome, out);
