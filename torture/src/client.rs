@@ -19,15 +19,38 @@ const REPLY_MAGIC: u32 = 0x6744_6698;
 const FUA: u16 = 1;
 
 /// A request.
-pub(crate) enum Ask<'a> {
-    Read { offset: u64, len: u32 },
-    Write { offset: u64, bytes: &'a [u8], fua: bool },
-    Zeros { offset: u64, len: u32, fua: bool },
+pub enum Ask<'a> {
+    /// Read these bytes.
+    Read {
+        /// In bytes.
+        offset: u64,
+        /// In bytes.
+        len: u32,
+    },
+    /// Write these bytes.
+    Write {
+        /// In bytes.
+        offset: u64,
+        /// The content.
+        bytes: &'a [u8],
+        /// Durable when answered.
+        fua: bool,
+    },
+    /// Write zeros.
+    Zeros {
+        /// In bytes.
+        offset: u64,
+        /// In bytes.
+        len: u32,
+        /// Durable when answered.
+        fua: bool,
+    },
+    /// Make all answered writes durable.
     Flush,
 }
 
 /// A connection.
-pub(crate) struct Client {
+pub struct Client {
     stream: UnixStream,
 }
 
@@ -36,7 +59,7 @@ impl Client {
     ///
     /// # Errors
     /// Nobody listens, or there is no such export: the server hangs up.
-    pub(crate) fn connect(socket: &Path, export: &str) -> Result<Client> {
+    pub fn connect(socket: &Path, export: &str) -> Result<Client> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
@@ -56,8 +79,17 @@ impl Client {
         Ok(Client { stream })
     }
 
+    /// Changes how long an answer may take.
+    ///
+    /// # Errors
+    /// If the socket refuses.
+    pub fn set_patience(&self, patience: Duration) -> Result<()> {
+        self.stream.set_read_timeout(Some(patience))?;
+        self.stream.set_write_timeout(Some(patience))
+    }
+
     /// Sends a request under a number of one's own.
-    pub(crate) fn send(&mut self, cookie: u64, ask: &Ask<'_>) -> Result<()> {
+    pub fn send(&mut self, cookie: u64, ask: &Ask<'_>) -> Result<()> {
         let (command, fua, offset, len, payload): (u16, bool, u64, u32, &[u8]) = match *ask {
             Ask::Read { offset, len } => (0, false, offset, len, &[]),
             Ask::Write { offset, bytes, fua } => (1, fua, offset, bytes.len() as u32, bytes),
@@ -77,7 +109,7 @@ impl Client {
 
     /// The next answer: its request, and the error number, 0 for success. The bytes of a read
     /// follow: [`Client::take`].
-    pub(crate) fn answer(&mut self) -> Result<(u64, u32)> {
+    pub fn answer(&mut self) -> Result<(u64, u32)> {
         let mut reply = [0; 16];
         self.stream.read_exact(&mut reply)?;
         let word = |at: usize| u32::from_be_bytes(reply[at..at + 4].try_into().expect("four"));
@@ -88,18 +120,14 @@ impl Client {
     }
 
     /// The bytes of a read that went well.
-    pub(crate) fn take(&mut self, len: u32) -> Result<Vec<u8>> {
+    pub fn take(&mut self, len: u32) -> Result<Vec<u8>> {
         let mut bytes = vec![0; len as usize];
         self.stream.read_exact(&mut bytes)?;
         Ok(bytes)
     }
 
     /// Reads, and waits for it: the bytes, or the error's number.
-    pub(crate) fn read(
-        &mut self,
-        offset: u64,
-        len: u32,
-    ) -> Result<std::result::Result<Vec<u8>, u32>> {
+    pub fn read(&mut self, offset: u64, len: u32) -> Result<std::result::Result<Vec<u8>, u32>> {
         self.send(0, &Ask::Read { offset, len })?;
         match self.answer()?.1 {
             0 => self.take(len).map(Ok),

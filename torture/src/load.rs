@@ -4,10 +4,10 @@
 //! Each client is a thread with one connection and many requests in flight; every request is
 //! reported to the oracle before it is sent and after it is answered.
 
-use crate::client::{Ask, Client};
 use crate::medium::SECTOR;
 use crate::oracle::Oracle;
-use crate::random::Random;
+use parapet_torture::client::{Ask, Client};
+use parapet_torture::random::Random;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::ops::Range;
@@ -114,7 +114,7 @@ impl Load {
         court.ending.store(false, Ordering::Relaxed);
         let clients = (0..clients)
             .map(|_| {
-                let random = Random::new(random.next(), 0);
+                let random = Random::new(random.draw(), 0);
                 let (court, shape) = (court.clone(), shape.clone());
                 std::thread::spawn(move || work(court, &shape, random))
             })
@@ -195,10 +195,10 @@ impl Worker<'_> {
         let window = &self.shape.windows[self.random.below(self.shape.windows.len())];
         let unit = if self.random.percent(70) { 4096 } else { SECTOR };
         let most = self.random.pick(&[SECTOR, 4096, 4096, 4096, 16 << 10, MOST]).max(unit);
-        let len = (1 + self.random.next() % (most / unit)) * unit;
+        let len = (1 + self.random.draw() % (most / unit)) * unit;
         let len = len.min(window.end - window.start);
         let slots = (window.end - window.start - len) / unit;
-        let offset = window.start + self.random.next() % (slots + 1) * unit;
+        let offset = window.start + self.random.draw() % (slots + 1) * unit;
         let fua = self.random.percent(10);
         match self.random.below(100) {
             0..20 => {

@@ -11,7 +11,6 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod client;
 mod fio;
 mod fuse;
 mod load;
@@ -20,17 +19,15 @@ mod members;
 mod options;
 mod oracle;
 mod plan;
-mod process_group;
 mod program;
-mod random;
 mod round;
 
 use members::Members;
 use options::Options;
+use parapet_torture::process_group::ProcessGroup;
+use parapet_torture::random::Random;
 use plan::Plan;
-use process_group::ProcessGroup;
 use program::Program;
-use random::Random;
 use round::{Round, SPARES, Tally};
 use std::fmt::Write;
 use std::path::Path;

@@ -11,7 +11,7 @@
 //! or any later version. The choice varies, because disks differ: in order, at random, torn within
 //! one write, all or nothing.
 
-use crate::random::Random;
+use parapet_torture::random::Random;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -154,7 +154,7 @@ impl Medium {
     pub(crate) fn cut(&mut self, random: &mut Random) -> Loss {
         let mood = random.below(6);
         let latest = random.within(0..self.begun + 1);
-        let salt = random.next();
+        let salt = random.draw();
         let mut loss = Loss::default();
         for (sector, versions) in std::mem::take(&mut self.cached) {
             let lands = |version: &Write| match mood {

@@ -15,8 +15,8 @@
 
 use crate::fuse::{self, Call, Request, errno};
 use crate::medium::{Loss, Medium, Write};
-use crate::process_group::ProcessGroup;
-use crate::random::Random;
+use parapet_torture::process_group::ProcessGroup;
+use parapet_torture::random::Random;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Write as _};

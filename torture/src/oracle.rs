@@ -13,7 +13,7 @@
 //! Independent of the simulator's oracle on purpose: neither judges with the other's mistakes.
 
 use crate::medium::SECTOR;
-use crate::random::mix;
+use parapet_torture::random::mix;
 use std::collections::{BTreeMap, BTreeSet};
 
 const OPEN: u64 = u64::MAX;

@@ -1,6 +1,6 @@
 //! The properties of a round: all derived from its seed.
 
-use crate::random::Random;
+use parapet_torture::random::Random;
 use std::fmt;
 use std::time::Duration;
 

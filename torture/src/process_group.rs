@@ -15,11 +15,11 @@ const LEADER: &str = "cat > /dev/null
     kill -KILL 0";
 
 /// Ends its processes when dropped.
-pub(crate) struct ProcessGroup(Child);
+pub struct ProcessGroup(Child);
 
 impl ProcessGroup {
     /// Starts the leader, which cleans up this folder at the end.
-    pub(crate) fn new(folder: &Path) -> Result<ProcessGroup, String> {
+    pub fn new(folder: &Path) -> Result<ProcessGroup, String> {
         let mut shell = Command::new("sh");
         shell.args(["-c", LEADER, "group"]).arg(folder).current_dir("/").process_group(0);
         shell.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
@@ -27,7 +27,7 @@ impl ProcessGroup {
     }
 
     /// Makes the command's process a member of the group.
-    pub(crate) fn adopt(&self, command: &mut Command) {
+    pub fn adopt(&self, command: &mut Command) {
         command.process_group(self.0.id() as i32);
     }
 }

@@ -1,6 +1,6 @@
 //! The program under torture: its commands, and its server as a process that can be killed.
 
-use crate::process_group::ProcessGroup;
+use parapet_torture::process_group::ProcessGroup;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};

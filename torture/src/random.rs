@@ -6,40 +6,43 @@
 use std::ops::Range;
 
 /// A stream of choices.
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// The stream number `stream` of this seed.
-    pub(crate) fn new(seed: u64, stream: u64) -> Random {
+    pub fn new(seed: u64, stream: u64) -> Random {
         Random(mix(seed).wrapping_add(mix(!stream)))
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    /// Any number.
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
     /// A number of the range, which is not empty.
-    pub(crate) fn within(&mut self, range: Range<u64>) -> u64 {
-        range.start + self.next() % (range.end - range.start)
+    pub fn within(&mut self, range: Range<u64>) -> u64 {
+        range.start + self.draw() % (range.end - range.start)
     }
 
-    pub(crate) fn below(&mut self, count: usize) -> usize {
-        (self.next() % count as u64) as usize
+    /// A number below this one, which is not 0.
+    pub fn below(&mut self, count: usize) -> usize {
+        (self.draw() % count as u64) as usize
     }
 
     /// True in this many of a hundred cases.
-    pub(crate) fn percent(&mut self, chance: u64) -> bool {
-        self.next() % 100 < chance
+    pub fn percent(&mut self, chance: u64) -> bool {
+        self.draw() % 100 < chance
     }
 
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    /// One of these.
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         from[self.below(from.len())]
     }
 }
 
 /// A number that looks like no other.
-pub(crate) fn mix(number: u64) -> u64 {
+pub fn mix(number: u64) -> u64 {
     let number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     number ^ (number >> 31)

@@ -10,14 +10,14 @@
 //! Invariant: the level tolerates the members missing at any time, so all flushed data must be
 //! there, and only writes in flight at a cut may be old or new.
 
-use crate::client::Client;
 use crate::fio::FIO_BYTES;
 use crate::load::{Court, Load, Shape};
 use crate::medium::Loss;
 use crate::members::{Fault, Members};
 use crate::plan::Plan;
 use crate::program::{Program, Server};
-use crate::random::Random;
+use parapet_torture::client::Client;
+use parapet_torture::random::Random;
 use std::fmt::Display;
 use std::path::Path;
 use std::time::{Duration, Instant};

@@ -8,6 +8,7 @@ mod bench;
 mod deny;
 mod failure;
 mod fuzz;
+mod hosts;
 mod interop;
 mod loads;
 mod mutants;
@@ -63,6 +64,11 @@ const VERBS: &[Verb] = &[
         name: "torture",
         what: "kill the program and cut the power of members under load; --help",
         run: torture::run,
+    },
+    Verb {
+        name: "hosts",
+        what: "kill, pause and cut off the hosts of a cluster under load; --help, --list",
+        run: hosts::run,
     },
     Verb {
         name: "interop",

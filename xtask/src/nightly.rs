@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   lane 1   simulator ─────────────────▶ full ────────▶ sums ───────▶ journal ─▶ aoe ▶
-//!   lane 2   sweep ▶ mutants ▶ torture ▶ power ▶ fuzz ───────▶ exhaustive ───────▶
+//!   lane 2   sweep ▶ mutants ▶ torture ▶ power ▶ fuzz ▶ hosts ▶ exhaustive ──────▶
 //! ```
 //!
 //! Each part has its share of the time. Unbounded parts get a time limit; the others must finish in
@@ -82,7 +82,7 @@ const LANES: [&[Part]; 2] = [
             "torture",
             "the program under kills and power cuts",
             "cargo xtask torture --seconds {seconds}",
-            15,
+            12,
         ),
         part(
             "power",
@@ -92,10 +92,16 @@ const LANES: [&[Part]; 2] = [
         ),
         part("fuzz", "all fuzz targets", "cargo xtask fuzz --seconds {seconds} --seed {seed}", 20),
         part(
+            "hosts",
+            "hosts of a cluster are killed, paused and cut off",
+            "cargo xtask hosts --seconds {seconds} --seed {seed}",
+            10,
+        ),
+        part(
             "exhaustive",
             "short workloads, with a crash after every event",
             "cargo sim --exhaustive --seconds {seconds} --order {seed} --jobs 1",
-            30,
+            23,
         ),
     ],
 ];

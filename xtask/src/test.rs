@@ -81,6 +81,12 @@ const STEPS: &[Step] = &[
         3,
     ),
     step(
+        "hosts",
+        "a cluster on three hosts: a client dies, then a member's host",
+        "cargo xtask hosts --fast --seed 1 --only client-killed --only host-cut",
+        1,
+    ),
+    step(
         "fuzz-tests",
         "corpus of the fuzz targets",
         "cargo test --manifest-path fuzz/Cargo.toml --lib",

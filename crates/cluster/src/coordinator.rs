@@ -50,6 +50,9 @@ pub enum Event {
     Store(u64, Outcome),
     /// Another candidate leads in this term.
     Beat(Term),
+    /// A third candidate has heard that one so many milliseconds ago. Without this, two candidates
+    /// that do not hear each other would replace each other for ever.
+    Heard(Term, Ms),
 }
 
 /// An output.
@@ -82,6 +85,8 @@ pub struct Coordinator {
     now: Ms,
     /// When a coordinator was last heard of.
     heard_ms: Ms,
+    /// The coordinator heard without the help of others, and when.
+    direct: Option<(Term, Ms)>,
     /// The highest term heard of.
     floor: Term,
     role: Role,
@@ -93,9 +98,9 @@ pub struct Coordinator {
 impl Coordinator {
     /// A candidate that stands by.
     pub fn start(me: CandidateId, timing: Timing, now: Ms) -> Coordinator {
-        let (heard_ms, floor, role) = (now, Term(0), Role::Standby);
+        let (heard_ms, direct, floor, role) = (now, None, Term(0), Role::Standby);
         let (most_marks, asked, asked_ms) = (room::MOST_MARKS, 0, None);
-        Coordinator { me, timing, most_marks, now, heard_ms, floor, role, asked, asked_ms }
+        Coordinator { me, timing, most_marks, now, heard_ms, direct, floor, role, asked, asked_ms }
     }
 
     /// With room for at least one mark, but fewer than usual.
@@ -144,7 +149,13 @@ impl Coordinator {
             Event::Beat(term) => {
                 self.floor = self.floor.max(term);
                 self.heard_ms = now;
+                self.direct = Some((term, now));
             }
+            Event::Heard(term, ago_ms) if term >= self.floor => {
+                self.floor = term;
+                self.heard_ms = self.heard_ms.max(now.saturating_sub(ago_ms));
+            }
+            Event::Heard(..) => {}
             Event::Store(number, outcome) => {
                 if number == self.asked && self.asked_ms.take().is_some() {
                     self.outcome(outcome, out);

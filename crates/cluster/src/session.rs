@@ -111,6 +111,8 @@ pub enum Told {
 pub struct Report {
     /// The term in which it leads; `None` while it does not.
     pub term: Option<Term>,
+    /// While it does not lead: a term whose coordinator it has heard itself, and how long ago.
+    pub heard: Option<(Term, Ms)>,
     /// True if the epoch is open to clients and enough members are in sync.
     pub active: bool,
     /// The configuration.
@@ -161,7 +163,8 @@ structures! {
     Label { name, array, member, members, shape }
     Welcome { name, config, addresses }
     Report {
-        term, active, config, clients, undeclared, evicting, later, unsync, stale, resyncing, holes
+        term, heard, active, config, clients, undeclared, evicting, later, unsync, stale, resyncing,
+        holes
     }
     Joined { client, incarnation, silent_ms, regions }
     Value { term, leader, config }

@@ -165,6 +165,8 @@ impl Leader {
         let second = !entry.holders.is_empty() && broken(Broken::SecondHolderUnlogged);
         let early = second || broken(Broken::GrantsBeforeDurable);
         entry.holders.insert(client, Holder { incarnation, grant, logged: early, since });
+        // The last holder's time is not this one's.
+        entry.draining_ms = None;
         if early {
             self.say((client, incarnation), ToClient::Grant(region, grant), out);
         }
@@ -329,5 +331,51 @@ impl Leader {
         }
         messages.into_iter().for_each(|(to, message)| self.say(to, message, out));
         late.into_iter().for_each(|(client, incarnation)| self.evict(client, incarnation, None));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Level, Shape, Slot};
+    use crate::decisions::Version;
+    use crate::ids::{ArrayId, BootId, Epoch, Term};
+    use crate::timing::Timing;
+
+    /// Clients hand a region on all the time, each long before its drain is late. None of them may
+    /// be evicted, however long there is always another one that waits.
+    #[test]
+    fn a_new_holder_has_all_the_time_to_release() {
+        let (region, mode) = (Region(0), Mode::Exclusive);
+        let shape =
+            Shape { level: Level::Mirror, regions: 1, region_blocks: 1, piece_bytes: 1, mode };
+        let slots = vec![Slot { state: State::InSync, boot: BootId(1) }];
+        let (array, epoch) = (ArrayId(1), Epoch(1));
+        let config = Config { array, epoch, shape, slots };
+        let mut leader = Leader::new(Term(2), Timing::DEFAULT, 0, Version(1), config);
+        leader.raised = Some(epoch);
+        let waiter = |number: u64| Waiter {
+            client: ClientId(number as u32 % 2),
+            incarnation: Incarnation(1),
+            grant: GrantId(number),
+        };
+        for number in 0..10 {
+            let out = &mut Vec::new();
+            leader.grant(region, waiter(number), out);
+            let entry = leader.regions.get_mut(&region).expect("it has a holder");
+            entry.queue = VecDeque::from([waiter(number + 1)]);
+            leader.request_drains(out);
+            leader.now += leader.timing.drain_ms / 2;
+            leader.request_drains(out);
+            let entry = leader.regions.get_mut(&region).expect("it has a holder");
+            entry.holders.clear();
+        }
+        assert!(leader.evictions.is_empty());
+        // One that keeps it is late.
+        leader.grant(region, waiter(0), &mut Vec::new());
+        leader.request_drains(&mut Vec::new());
+        leader.now += leader.timing.drain_ms + 1;
+        leader.request_drains(&mut Vec::new());
+        assert_eq!(leader.evictions.len(), 1);
     }
 }

@@ -8,9 +8,12 @@ use crate::record::Mark;
 use crate::session::{Joined, Report};
 
 impl Coordinator {
-    /// The state of the reign; the default one if this candidate does not lead.
+    /// The state of the reign, or who was heard to lead.
     pub fn report(&self) -> Report {
-        let Role::Leading(leader) = &self.role else { return Report::default() };
+        let Role::Leading(leader) = &self.role else {
+            let ago = |(term, at): (_, Ms)| (term, self.now.saturating_sub(at));
+            return Report { heard: self.direct.map(ago), ..Report::default() };
+        };
         let marks = &leader.commit.marks;
         let count = |wanted: &dyn Fn(&Mark) -> bool| {
             u32::try_from(marks.iter().filter(|mark| wanted(mark)).count()).unwrap_or(u32::MAX)
@@ -28,6 +31,7 @@ impl Coordinator {
             leader.inherited.iter().map(|&(client, _)| client).collect();
         Report {
             term: Some(leader.term),
+            heard: None,
             active: leader.is_active(),
             config: Some(leader.config.clone()),
             clients: clients.collect(),
@@ -78,5 +82,50 @@ impl Coordinator {
         leader.tick(now, out);
         self.after(out);
         Some(upto)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::coordinator::Event;
+    use crate::ids::{CandidateId, Term};
+    use crate::timing::Timing;
+
+    /// The link between the coordinator and candidate 1 is cut for ever; candidate 2 hears both.
+    /// Candidate 1 must not take over, but without more delay once the coordinator is dead.
+    #[test]
+    fn a_candidate_hears_the_coordinator_through_another_one() {
+        let timing = Timing::DEFAULT;
+        let start = |number| Coordinator::start(CandidateId(number), timing, 0);
+        let (mut one, mut two) = (start(1), start(2));
+        let (dead_ms, patience) = (60_000, timing.takeover_ms * 3 / 2);
+        for now in (0..).step_by(500) {
+            let out = &mut Vec::new();
+            if now <= dead_ms {
+                two.handle(now, Event::Beat(Term(7)), out);
+            }
+            two.tick(now, out);
+            if let Some((term, ago_ms)) = two.report().heard {
+                one.handle(now, Event::Heard(term, ago_ms), out);
+            }
+            assert_eq!(one.report().heard, None, "what it heard itself");
+            one.tick(now, out);
+            let elects = out.iter().any(|action| matches!(action, Action::Store(..)));
+            assert_eq!(elects, now > dead_ms + patience, "after {now} ms");
+            if elects {
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn an_earlier_term_is_not_heard() {
+        let mut one = Coordinator::start(CandidateId(1), Timing::DEFAULT, 0);
+        one.handle(0, Event::Beat(Term(7)), &mut Vec::new());
+        let mut out = Vec::new();
+        one.handle(60_000, Event::Heard(Term(6), 0), &mut out);
+        one.tick(60_000, &mut out);
+        assert!(!out.is_empty(), "it takes over");
     }
 }

@@ -99,6 +99,11 @@ impl CoordinatorServer {
         self.handle(Event::Beat(term));
     }
 
+    /// Another candidate has heard, so many milliseconds ago, that a third one leads in this term.
+    pub fn heard(&self, term: Term, ago_ms: Ms) {
+        self.handle(Event::Heard(term, ago_ms));
+    }
+
     /// The state of the reign.
     pub fn report(&self) -> Report {
         self.0.machine.borrow().report()

@@ -107,7 +107,7 @@ fn own(cluster: &Cluster, args: &Args) -> Result<(CandidateId, Endpoint)> {
     }
 }
 
-/// Asks another candidate whether it leads, again and again.
+/// Asks another candidate whether it leads, or hears the one that does, again and again.
 fn listen_to(other: Endpoint, cluster: &Cluster, server: &CoordinatorServer, on: &Spawner) {
     let (hello, server) = (cluster.operator(MemberId(0)), server.clone());
     let interval = Duration::from_millis(cluster.timing.takeover_ms / 6);
@@ -116,8 +116,10 @@ fn listen_to(other: Endpoint, cluster: &Cluster, server: &CoordinatorServer, on:
         let clock = spawner.clock();
         loop {
             let told = ask(&other, &hello, &Ask::Report, Some(interval * 2), &spawner).await;
-            if let Ok(Told::Report(Report { term: Some(term), .. })) = told {
-                server.beat(term);
+            match told {
+                Ok(Told::Report(Report { term: Some(term), .. })) => server.beat(term),
+                Ok(Told::Report(Report { heard: Some((term, ms)), .. })) => server.heard(term, ms),
+                _ => {}
             }
             clock.sleep_until(clock.now() + interval).await;
         }

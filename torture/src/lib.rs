@@ -1,0 +1,6 @@
+//! What `torture` and `hosts` have in common: an NBD client, choices, and the end of processes.
+#![forbid(unsafe_code)]
+
+pub mod client;
+pub mod process_group;
+pub mod random;
