@@ -38,6 +38,7 @@ pub mod ids;
 pub mod member;
 pub mod message;
 pub mod record;
+pub mod roles;
 pub mod session;
 pub mod timing;
 pub mod wire;
