@@ -10,6 +10,7 @@ mod coordinator;
 mod create;
 mod evict;
 mod explain;
+mod key;
 mod status;
 
 /// Share one array among several hosts
@@ -30,6 +31,7 @@ enum ClusterVerb {
     Status(status::Args),
     Explain(explain::Args),
     Evict(evict::Args),
+    Key(key::Args),
 }
 
 impl Args {
@@ -47,5 +49,6 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         ClusterVerb::Status(args) => status::run(&args, terminal),
         ClusterVerb::Explain(args) => explain::run(&args, terminal),
         ClusterVerb::Evict(args) => evict::run(&args, terminal),
+        ClusterVerb::Key(args) => key::run(&args, terminal),
     }
 }
