@@ -30,6 +30,17 @@ pub enum Role {
     Admin,
 }
 
+impl Role {
+    /// The role that sessions of this speaker need; none if any role will do.
+    pub fn of(speaker: Speaker) -> Option<Role> {
+        match speaker {
+            Speaker::Client(id, _) => Some(Role::Client(id)),
+            Speaker::Candidate(_) => Some(Role::Coordinator),
+            Speaker::Operator => None,
+        }
+    }
+}
+
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -81,11 +92,10 @@ impl Holder {
 
     /// True if it may open a session of this speaker.
     pub fn may_speak(&self, speaker: Speaker) -> bool {
-        match (speaker, self) {
-            (Speaker::Client(id, _), _) => self.has(Role::Client(id)),
-            (Speaker::Candidate(_), _) => self.has(Role::Coordinator),
-            (Speaker::Operator, Holder::Of(roles)) => !roles.is_empty(),
-            (Speaker::Operator, Holder::Anyone) => true,
+        match (Role::of(speaker), self) {
+            (Some(role), _) => self.has(role),
+            (None, Holder::Of(roles)) => !roles.is_empty(),
+            (None, Holder::Anyone) => true,
         }
     }
 

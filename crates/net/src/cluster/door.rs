@@ -15,7 +15,7 @@ use std::io::{Error, ErrorKind, Result};
 use std::pin::Pin;
 use std::rc::Rc;
 
-use cluster::roles::Holder;
+use cluster::roles::{Holder, Role};
 use cluster::session::{Hello, Told};
 use io::{Clock, Stream};
 
@@ -97,7 +97,9 @@ impl Session {
         let (line, mut inbox) = Line::open(stream);
         let hello: Hello = inbox.first().await?;
         if !holder.may_speak(hello.speaker) {
-            let why = format!("{holder} does not allow to speak as {:?}", hello.speaker);
+            let role = Role::of(hello.speaker);
+            let role = role.map_or_else(|| "any role".into(), |role| format!("the role {role}"));
+            let why = format!("{holder} does not allow {role}");
             return Err(Error::new(ErrorKind::PermissionDenied, why));
         }
         Ok(Session { hello, holder, line, inbox, place: None })
