@@ -168,9 +168,9 @@ impl Rig {
         // Each host has the same file beside its own certificate.
         let text = std::fs::read_to_string(world.path("keys/admin/pool.toml")).unwrap();
         assert!(text.contains("cert = \"cert.pem\""), "{text}");
-        ["a", "b"].map(|host| {
+        for host in ["a", "b"] {
             std::fs::write(world.path(&format!("keys/{host}/pool.toml")), &text).unwrap();
-        });
+        }
         let uuid = text.lines().find_map(|line| line.strip_prefix("uuid = ")).unwrap();
         let array = ArrayId(u128::from_str_radix(uuid.trim_matches('"'), 16).unwrap());
         let start = |words: &str| world.start(&words.split(' ').collect::<Vec<_>>());
