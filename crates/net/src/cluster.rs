@@ -9,8 +9,8 @@
 //!
 //! A host feeds its machine one event at a time and carries out the actions. It decides nothing.
 //!
-//! Whoever comes through a `door` has a certificate, or needs none there. `cluster::roles` says what
-//! its holder may do.
+//! Whoever comes through a `door` has a certificate, or needs none there. `cluster::roles` says
+//! what its holder may do.
 
 pub mod area;
 pub mod client;
