@@ -40,6 +40,7 @@ pub mod ids;
 pub mod member;
 pub mod message;
 pub mod record;
+pub mod roles;
 pub mod room;
 pub mod session;
 pub mod timing;

@@ -4,16 +4,18 @@
 //!   Disk ──▶ client ──▶ links, line (frames, bounded) ──▶ Stream
 //!                          │                                │
 //!            coordinator ──┴──▶ Store                       ▼
-//!                                 member ──▶ area (label, headers, data) ──▶ Disk
+//!                          door ──▶ member ──▶ area (label, headers, data) ──▶ Disk
 //! ```
 //!
 //! A host feeds its machine one event at a time and carries out the actions. It decides nothing.
 //!
-//! Whoever reaches the address of a member can read and write it: there is no TLS and no key yet.
+//! Whoever comes through a `door` has a certificate, or needs none there. `cluster::roles` says
+//! what its holder may do.
 
 pub mod area;
 pub mod client;
 pub mod coordinator;
+pub mod door;
 pub mod line;
 mod links;
 pub mod member;

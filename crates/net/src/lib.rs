@@ -20,6 +20,7 @@ pub mod aoe;
 pub mod bytewise;
 pub mod cluster;
 pub mod fuse;
+mod gate;
 pub mod nbd;
 pub mod remote;
 mod transfer;

@@ -15,7 +15,6 @@
 pub mod client;
 pub mod context;
 pub mod export;
-mod gate;
 mod handshake;
 pub mod limits;
 pub mod memory;

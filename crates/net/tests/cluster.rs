@@ -13,11 +13,13 @@ use cluster::ids::{
     ArrayId, BootId, CandidateId, ClientId, Epoch, Incarnation, MemberId, OpId, Term,
 };
 use cluster::message::{Answer, FromMember, Io, Order, Refusal, Stamp, ToMember, Who};
+use cluster::roles::Holder;
 use cluster::session::{Ask, Hello, Label, Speaker, Told};
 use cluster::wire::{self, Frame};
 use io::tasks::complete;
 use io::{MemDisk, TaskSet};
 use net::cluster::area;
+use net::cluster::door::Session;
 use net::cluster::member::MemberServer;
 
 const ARRAY: ArrayId = ArrayId(9);
@@ -55,7 +57,11 @@ impl Rig {
         let (near, far) = pipe::pair(1 << 20, 7);
         let (server, endings) = (self.server.clone(), Rc::clone(&self.endings));
         self.tasks.spawn(async move {
-            let ending = server.serve(Box::new(far)).await.to_string();
+            let ending = match Session::greet(Box::new(far), Holder::Anyone).await {
+                Ok(session) => server.serve(session).await,
+                Err(error) => error,
+            };
+            let ending = ending.to_string();
             endings.borrow_mut().push(ending);
         });
         let peer = Peer { end: near, bytes: RefCell::default() };
@@ -160,7 +166,9 @@ fn a_wrong_peer_is_refused_and_changes_nothing() {
     let hello =
         Hello { speaker: Speaker::Candidate(CandidateId(0)), array: ARRAY, member: MemberId(2) };
     near.push(&wire::encode(&hello));
-    let ending = complete(rig.server.serve(Box::new(far))).unwrap();
+    let greeting = Session::greet(Box::new(far), Holder::Anyone);
+    let session = complete(greeting).unwrap().unwrap();
+    let ending = complete(rig.server.serve(session)).unwrap();
     assert!(ending.to_string().contains("another member"), "{ending}");
     let mut found = vec![0; 1 << 20];
     disk.peek(area::DATA_AT, &mut found);

@@ -14,6 +14,7 @@ use std::time::Duration;
 use cluster::config::{Config, Level, Mode, Shape, Slot, State};
 use cluster::decisions::{Outcome, Request, Value, Version};
 use cluster::ids::{ArrayId, BootId, CandidateId, ClientId, Epoch, Incarnation, MemberId, Term};
+use cluster::roles::Holder;
 use cluster::session::{Ask, Hello, Label, Speaker, Told};
 use cluster::timing::Timing;
 use cluster::wire;
@@ -22,6 +23,7 @@ use io::{Clock, Completion, Cost, Disk, MemDisk, Op, Pool, TaskSet, Time, Timers
 use net::cluster::area;
 use net::cluster::client::ClientDisk;
 use net::cluster::coordinator::{CoordinatorServer, Duty, Store};
+use net::cluster::door::Session;
 use net::cluster::member::MemberServer;
 
 const ARRAY: ArrayId = ArrayId(9);
@@ -97,6 +99,10 @@ fn shape(level: Level) -> Shape {
     Shape { level, regions: 4, region_blocks: 8, piece_bytes, mode }
 }
 
+async fn greet(stream: pipe::End) -> std::io::Result<Session> {
+    Session::greet(Box::new(stream), Holder::Anyone).await
+}
+
 impl Rig {
     fn new(level: Level) -> Rig {
         let shape = shape(level);
@@ -140,7 +146,9 @@ impl Rig {
                     let up = members.borrow()[index].as_ref().is_some_and(|process| {
                         let server = process.server.clone();
                         process.tasks.spawn(async move {
-                            server.serve(Box::new(far)).await;
+                            if let Ok(session) = greet(far).await {
+                                server.serve(session).await;
+                            }
                         });
                         true
                     });
@@ -179,7 +187,9 @@ impl Rig {
         });
         let (near, far) = pipe::pair(1 << 20, 1 << 16);
         let (server, speaking, ticking) = (coordinator.clone(), disk.clone(), disk.clone());
-        self.tasks.spawn(async move { drop(server.serve(Box::new(far)).await) });
+        self.tasks.spawn(async move {
+            server.serve(greet(far).await.unwrap()).await;
+        });
         self.tasks.spawn(async move { drop(speaking.connect_coordinator(Box::new(near)).await) });
         self.tasks.spawn(async move { ticking.run().await });
         Rc::new(disk)
@@ -223,7 +233,7 @@ impl Rig {
     fn ask(&self, coordinator: &CoordinatorServer, ask: &Ask) -> Told {
         let (near, far) = pipe::pair(1 << 20, 1 << 16);
         let server = coordinator.clone();
-        self.tasks.spawn(async move { drop(server.serve(Box::new(far)).await) });
+        self.tasks.spawn(async move { drop(server.serve(greet(far).await.unwrap()).await) });
         let hello = Hello { speaker: Speaker::Operator, array: ARRAY, member: MemberId(0) };
         near.push(&[wire::encode(&hello), wire::encode(ask)].concat());
         let mut told = Vec::new();

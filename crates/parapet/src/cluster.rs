@@ -3,6 +3,7 @@
 //! ```text
 //!   cluster create ──▶ NAME.toml (file) ──▶ every other verb
 //!   serve-disk     host ◀── connections ──▶ links     coordinator, client
+//!   keys           certificates of both ends of a TCP connection
 //!   store          the register of decisions          status, evict: one question (links::ask)
 //!   show           all of them on one machine (quickstart --cluster)
 //! ```
@@ -11,6 +12,7 @@
 
 pub(crate) mod file;
 pub(crate) mod host;
+pub(crate) mod keys;
 pub(crate) mod links;
 pub(crate) mod show;
 pub(crate) mod store;

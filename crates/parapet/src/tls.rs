@@ -17,7 +17,7 @@ use io::Stream;
 use net::nbd::Tls;
 use net::nbd::client::{ClientTls, Securing};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{PrivateKeyDer, ServerName};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection};
 
 use crate::failure::{Failure, Id};
@@ -26,7 +26,7 @@ mod files;
 mod subject;
 
 pub(crate) use files::{Files, Renewing, certificates};
-pub(crate) use subject::subject;
+pub(crate) use subject::{lifetime, subject, uris};
 
 use files::authorities;
 
@@ -98,9 +98,7 @@ impl ClientTls for ClientIdentity {
     fn secure(&self, stream: Box<dyn Stream>) -> Securing<'_> {
         Box::pin(async move {
             let (config, server) = (Arc::clone(&self.config), self.server.clone());
-            let connection = ClientConnection::new(config, server).map_err(Error::other)?;
-            let secured = Secured::handshake(stream, connection.into()).await?;
-            Ok(Box::new(Shared(secured)) as Box<dyn Stream>)
+            connect(config, server, stream).await.map(|(secured, _)| secured)
         })
     }
 }
@@ -109,17 +107,39 @@ impl Tls for Identity {
     fn accept(&self, stream: Box<dyn Stream>) -> net::nbd::server::Accepting {
         let config = Arc::clone(&self.config);
         Box::pin(async move {
-            let connection = ServerConnection::new(config).map_err(Error::other)?;
-            let secured = Secured::handshake(stream, connection.into()).await?;
-            let name = {
-                let connection = secured.connection.borrow();
-                let shown = connection.peer_certificates().and_then(|chain| chain.first());
-                shown.map(|certificate| subject(certificate).unwrap_or_default())
-            };
-            let secured: Box<dyn Stream> = Box::new(Shared(secured));
-            Ok((secured, name))
+            let (secured, shown) = accept(config, stream).await?;
+            Ok((secured, shown.map(|certificate| subject(&certificate).unwrap_or_default())))
         })
     }
+}
+
+/// A secured stream, and the certificate that its other end has shown.
+pub(crate) type SecuredStream = (Box<dyn Stream>, Option<CertificateDer<'static>>);
+
+/// Agrees on keys with a client.
+///
+/// # Errors
+/// Why there is no agreement; the client has been sent an alert.
+pub(crate) async fn accept(
+    config: Arc<ServerConfig>,
+    stream: Box<dyn Stream>,
+) -> Result<SecuredStream> {
+    let connection = ServerConnection::new(config).map_err(Error::other)?;
+    Ok(Secured::handshake(stream, connection.into()).await?.split())
+}
+
+/// Agrees on keys with this server. Under TLS 1.3 it may still refuse our certificate: the first
+/// read says so.
+///
+/// # Errors
+/// Why there is no agreement.
+pub(crate) async fn connect(
+    config: Arc<ClientConfig>,
+    server: ServerName<'static>,
+    stream: Box<dyn Stream>,
+) -> Result<SecuredStream> {
+    let connection = ClientConnection::new(config, server).map_err(Error::other)?;
+    Ok(Secured::handshake(stream, connection.into()).await?.split())
 }
 
 /// The connection under TLS. [`Stream::poll_write`] encrypts its bytes at once and completes when
@@ -157,6 +177,11 @@ impl Secured {
         });
         poll_fn(|cx| secured.poll_handshake(cx)).await?;
         Ok(secured)
+    }
+
+    fn split(self: Rc<Secured>) -> SecuredStream {
+        let shown = self.connection.borrow().peer_certificates().and_then(<[_]>::first).cloned();
+        (Box::new(Shared(self)), shown.map(CertificateDer::into_owned))
     }
 
     /// Sends the encrypted bytes.

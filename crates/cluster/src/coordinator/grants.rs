@@ -352,12 +352,14 @@ mod tests {
         let slots = vec![Slot { state: State::InSync, boot: BootId(1) }];
         let (array, epoch) = (ArrayId(1), Epoch(1));
         let config = Config { array, epoch, shape, slots };
-        let mut leader = Leader::new(Term(2), Timing::DEFAULT, 0, Version(1), config);
+        let mut leader = Leader::new(Term(2), Timing::DEFAULT, 0, Version(1), config, 8);
         leader.raised = Some(epoch);
+        leader.waited.insert(region);
         let waiter = |number: u64| Waiter {
             client: ClientId(number as u32 % 2),
             incarnation: Incarnation(1),
             grant: GrantId(number),
+            since: number,
         };
         for number in 0..10 {
             let out = &mut Vec::new();

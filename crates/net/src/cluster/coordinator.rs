@@ -13,10 +13,12 @@ use std::time::Duration;
 use cluster::coordinator::{Action, Coordinator, Event};
 use cluster::decisions::{Outcome, Request};
 use cluster::ids::{ArrayId, CandidateId, ClientId, Incarnation, MemberId, Ms, Term};
-use cluster::session::{Ask, FromCoordinator, Hello, Report, Speaker, Told, Welcome};
+use cluster::roles::Holder;
+use cluster::session::{Ask, FromCoordinator, Report, Speaker, Told, Welcome};
 use cluster::timing::Timing;
 use io::{Clock, Stream};
 
+use super::door;
 use super::line::{self, Inbox, Line};
 use super::links::Links;
 use super::{Spawn, milliseconds};
@@ -115,15 +117,11 @@ impl CoordinatorServer {
         self.0.members.run(member, stream, each).await
     }
 
-    /// Serves a client or operator until its connection ends; then says why.
-    pub async fn serve(&self, stream: Box<dyn Stream>) -> Error {
-        let (line, mut inbox) = Line::open(stream);
-        let hello: Hello = match inbox.next().await {
-            Ok(hello) => hello,
-            Err(error) => return error,
-        };
+    /// Serves a client or operator until its session ends; then says why.
+    pub async fn serve(&self, session: door::Session) -> Error {
+        let door::Session { hello, holder, line, inbox, place: _place } = session;
         let (client, incarnation) = match hello.speaker {
-            Speaker::Operator => return self.operate(&line, inbox).await,
+            Speaker::Operator => return self.operate(&holder, &line, inbox).await,
             Speaker::Client(client, incarnation) if hello.array == self.0.duty.array => {
                 (client, incarnation)
             }
@@ -140,9 +138,10 @@ impl CoordinatorServer {
         ended
     }
 
-    async fn operate(&self, line: &Rc<Line>, mut inbox: Inbox) -> Error {
+    async fn operate(&self, holder: &Holder, line: &Rc<Line>, mut inbox: Inbox) -> Error {
         let report = self.report();
         match inbox.next().await {
+            Ok(ask) if !holder.may_ask(&ask) => line.send(&door::forbidden(holder)),
             Ok(Ask::Report) => line.send(&Told::Report(report)),
             Ok(Ask::Welcome) => line.send(&match report.config {
                 Some(config) => {

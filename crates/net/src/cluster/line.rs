@@ -19,6 +19,8 @@ use crate::transfer::send;
 
 /// Most bytes that wait to be written.
 const MOST_QUEUED: usize = 64 << 20;
+/// Most bytes of the first frame.
+const FIRST_BYTES: usize = 256;
 /// Least bytes of room for a read.
 const READ_BYTES: usize = 64 << 10;
 
@@ -36,6 +38,8 @@ pub struct Inbox {
     bytes: Vec<u8>,
     begin: usize,
     end: usize,
+    /// Most bytes of a frame; a peer that has not said who it is may send a short one only.
+    most: usize,
 }
 
 /// A frame that is none, as an error of the connection.
@@ -56,7 +60,8 @@ impl Line {
     pub fn open(stream: Box<dyn Stream>) -> (Rc<Line>, Inbox) {
         let (queue, overflow, changed) = (RefCell::default(), Cell::new(false), Signal::new());
         let line = Rc::new(Line { stream, queue, overflow, changed });
-        let inbox = Inbox { line: Rc::clone(&line), bytes: Vec::new(), begin: 0, end: 0 };
+        let (bytes, begin, end, most) = (Vec::new(), 0, 0, usize::MAX);
+        let inbox = Inbox { line: Rc::clone(&line), bytes, begin, end, most };
         (line, inbox)
     }
 
@@ -99,6 +104,9 @@ impl Inbox {
         loop {
             let there = &self.bytes[self.begin..self.end];
             let length = wire::frame_bytes(there).map_err(malformed)?;
+            if length.is_some_and(|length| length > self.most) {
+                return Err(Error::new(ErrorKind::InvalidData, "the first frame is too long"));
+            }
             if let Some(length) = length.filter(|&length| length <= there.len()) {
                 let begin = self.begin;
                 self.begin += length;
@@ -114,6 +122,17 @@ impl Inbox {
     /// As [`Inbox::frame`] and [`read`].
     pub async fn next<T: Frame>(&mut self) -> Result<T> {
         read(self.frame().await?)
+    }
+
+    /// The first frame, which is a short one.
+    ///
+    /// # Errors
+    /// As [`Inbox::next`], and `InvalidData` if it is longer.
+    pub(super) async fn first<T: Frame>(&mut self) -> Result<T> {
+        self.most = FIRST_BYTES;
+        let first = self.next().await;
+        self.most = usize::MAX;
+        first
     }
 
     /// Passes frames on and writes what is queued, until the connection ends; then says why.

@@ -20,9 +20,11 @@ use std::rc::Rc;
 use cluster::ids::BootId;
 use cluster::member::{Action, Event, IoId, Member, Peer};
 use cluster::message::{FromMember, Io, ToMember, Who};
-use cluster::session::{Ask, Hello, Label, Speaker, Told};
-use io::{Disk, Error, Op, Pool, Result, Signal, Stream, Work};
+use cluster::roles::Holder;
+use cluster::session::{Ask, Label, Speaker, Told};
+use io::{Disk, Error, Op, Pool, Result, Signal, Work};
 
+use super::door::{Session, forbidden};
 use super::line::{self, Inbox, Line};
 use super::runs::{Asked, runs};
 use super::{Spawn, area};
@@ -122,15 +124,11 @@ impl MemberServer {
         Ok(boot)
     }
 
-    /// Serves a connection until it ends; then says why.
-    pub async fn serve(&self, stream: Box<dyn Stream>) -> StreamError {
-        let (line, mut inbox) = Line::open(stream);
-        let hello: Hello = match inbox.next().await {
-            Ok(hello) => hello,
-            Err(error) => return error,
-        };
+    /// Serves a session until it ends; then says why.
+    pub async fn serve(&self, session: Session) -> StreamError {
+        let Session { hello, holder, line, inbox, place: _place } = session;
         let peer = match hello.speaker {
-            Speaker::Operator => return self.operate(&line, inbox).await,
+            Speaker::Operator => return self.operate(&holder, &line, inbox).await,
             Speaker::Client(id, _) => Peer::Client(id),
             Speaker::Candidate(id) => Peer::Candidate(id),
         };
@@ -146,8 +144,9 @@ impl MemberServer {
     }
 
     /// Answers one command.
-    async fn operate(&self, line: &Line, mut inbox: Inbox) -> StreamError {
+    async fn operate(&self, holder: &Holder, line: &Line, mut inbox: Inbox) -> StreamError {
         let told = match inbox.next().await {
+            Ok(ask) if !holder.may_ask(&ask) => forbidden(holder),
             Ok(Ask::Describe) => {
                 let sector = self.0.disk.limits().logical_block;
                 Told::Described(area::data_bytes(&*self.0.disk), sector, self.label())

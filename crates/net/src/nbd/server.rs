@@ -14,11 +14,11 @@ use std::task::Poll;
 use io::{Clock, Pool, Signal, Stream};
 
 use super::export::{Client, Export, Exports};
-use super::gate::{Gate, HandshakeSlot};
 use super::handshake::{self, Chosen, Host, Terms};
 use super::limits::{DEFAULT_MEMORY, HANDSHAKE_TIME, MAX_CONNECTIONS, MAX_HANDSHAKES};
 use super::memory::Memory;
 use super::session::Session;
+use crate::gate::{Gate, HandshakeSlot};
 use crate::transfer::before;
 
 /// TLS, as the host provides it. With it, nothing but STARTTLS is served in plain text.

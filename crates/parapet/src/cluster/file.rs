@@ -9,6 +9,11 @@
 //!
 //! [timing]                                        # optional; the same on all hosts
 //! lease_ms = 10000
+//!
+//! [tls]                                           # optional; paths from the folder of this file
+//! cert = "cert.pem"
+//! key = "key.pem"
+//! ca = "ca.pem"
 //! ```
 //!
 //! Each host has a copy. A host with another order of members would address the wrong disks; their
@@ -18,24 +23,30 @@ use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::str::FromStr;
 
 use ::cluster::ids::{ArrayId, MemberId, Ms};
+use ::cluster::roles::Role;
 use ::cluster::session::{Hello, Speaker};
 use ::cluster::timing::Timing;
 use os::Address;
 use serde::{Deserialize, Serialize};
 
+use super::keys::Keys;
+use super::links::Target;
 use super::store::Place;
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::flags::{self, tcp_address};
+use crate::places;
+use crate::tls::Files;
 
 /// Parses `unix:PATH` or `ADDRESS:PORT`, with or without `tcp:`.
 pub(crate) fn address(text: &str) -> std::result::Result<Endpoint, String> {
     if text.starts_with("unix:") {
         let address = flags::address(text)?;
         return Ok(Endpoint(match address {
-            Address::Unix(path) => Address::Unix(crate::places::absolute(&path)),
+            Address::Unix(path) => Address::Unix(places::absolute(&path)),
             tcp @ Address::Tcp(_) => tcp,
         }));
     }
@@ -122,6 +133,35 @@ impl Intervals {
     }
 }
 
+/// The certificate of this host's processes, by paths from the folder of the cluster file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TlsFiles {
+    cert: PathBuf,
+    key: PathBuf,
+    ca: PathBuf,
+}
+
+impl TlsFiles {
+    /// The files, of a cluster file in this folder.
+    fn of(&self, folder: &Path) -> Files {
+        let [certificate, key, authority] =
+            [&self.cert, &self.key, &self.ca].map(|path| folder.join(path));
+        Files { certificate, key, authority: Some(authority) }
+    }
+
+    /// How a cluster file in this folder names these files. All hosts may have the same cluster
+    /// file, if each has its certificate beside it.
+    fn from(files: &Files, folder: &Path) -> TlsFiles {
+        let written = |path: &Path| {
+            let path = places::absolute(path);
+            path.strip_prefix(folder).map(Path::to_owned).unwrap_or(path)
+        };
+        let ca = files.authority.as_deref().map(written).unwrap_or_default();
+        TlsFiles { cert: written(&files.certificate), key: written(&files.key), ca }
+    }
+}
+
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
@@ -132,6 +172,8 @@ struct Written {
     coordinators: Vec<Endpoint>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     timing: Option<Intervals>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tls: Option<TlsFiles>,
 }
 
 /// A cluster, as its file describes it.
@@ -149,6 +191,8 @@ pub(crate) struct Cluster {
     pub(crate) coordinators: Vec<Endpoint>,
     /// Intervals.
     pub(crate) timing: Timing,
+    /// The certificate of this process; none for a cluster without TLS.
+    pub(crate) keys: Option<Rc<Keys>>,
 }
 
 impl Cluster {
@@ -158,27 +202,31 @@ impl Cluster {
     /// If there is none, or what is wrong with it.
     pub(crate) fn read(path: &Path) -> Result<Cluster> {
         let text = fs::read_to_string(path).map_err(|error| of_path(path, &error))?;
-        Cluster::parse(&text).map_err(|why| {
+        let (cluster, tls) = Cluster::parse(&text).map_err(|why| {
             let message = format!("{}: {}", path.display(), why.trim_end());
             Failure::new(Id::Usage, message, "correct the file, or copy it from another host")
-        })
+        })?;
+        let files = tls.map(|tls| tls.of(&folder_of(path)));
+        Ok(Cluster { keys: files.map(Keys::load).transpose()?, ..cluster })
     }
 
-    fn parse(text: &str) -> std::result::Result<Cluster, String> {
+    fn parse(text: &str) -> std::result::Result<(Cluster, Option<TlsFiles>), String> {
         let written: Written = toml::from_str(text).map_err(|error| error.to_string())?;
         let array = u128::from_str_radix(&written.uuid, 16);
         let array = array.ok().filter(|_| written.uuid.len() == 32);
         if written.members.is_empty() || written.coordinators.is_empty() {
             return Err("a cluster has members and at least one coordinator".into());
         }
-        Ok(Cluster {
+        let cluster = Cluster {
             name: crate::written::name(&written.name)?,
             array: ArrayId(array.ok_or("uuid: it has 32 hexadecimal digits")?),
             store: Place::parse(&written.store).map_err(|why| format!("store: {why}"))?,
             members: written.members,
             coordinators: written.coordinators,
             timing: written.timing.unwrap_or_default().timing()?,
-        })
+            keys: None,
+        };
+        Ok((cluster, written.tls))
     }
 
     /// Writes the file of a new cluster, durably.
@@ -193,6 +241,7 @@ impl Cluster {
             members: self.members.clone(),
             coordinators: self.coordinators.clone(),
             timing: None,
+            tls: self.keys.as_ref().map(|keys| TlsFiles::from(keys.files(), &folder_of(path))),
         };
         let text = toml::to_string(&written).expect("strings and lists are TOML");
         let text = format!("# A Parapet cluster: copy this file to each of its hosts.\n{text}");
@@ -208,14 +257,35 @@ impl Cluster {
     }
 
     /// Each member's server, with its slot.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = (MemberId, &Endpoint)> {
-        (0..).map(MemberId).zip(&self.members)
+    pub(crate) fn slots(&self) -> impl Iterator<Item = (MemberId, Target)> {
+        (0..).map(MemberId).zip(self.members.iter().map(|at| self.target(at, Role::Member)))
+    }
+
+    /// Each coordinator.
+    pub(crate) fn candidates(&self) -> impl Iterator<Item = Target> {
+        self.coordinators.iter().map(|at| self.target(at, Role::Coordinator))
+    }
+
+    fn target(&self, at: &Endpoint, role: Role) -> Target {
+        Target { at: at.clone(), role, keys: self.keys.clone() }
+    }
+
+    /// Refuses a role that the certificate of this process does not have.
+    ///
+    /// # Errors
+    /// As [`Keys::require`].
+    pub(crate) fn require(&self, role: Role) -> Result<()> {
+        self.keys.as_ref().map_or(Ok(()), |keys| keys.require(role))
     }
 
     /// The first frame of an operator's connection.
     pub(crate) fn operator(&self, member: MemberId) -> Hello {
         Hello { speaker: Speaker::Operator, array: self.array, member }
     }
+}
+
+fn folder_of(path: &Path) -> PathBuf {
+    places::absolute(path).parent().map(Path::to_owned).unwrap_or_default()
 }
 
 /// The failure for a cluster file that is there already.
@@ -252,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_file_comes_back() {
-        let cluster = Cluster::parse(TEXT).unwrap();
+        let (cluster, _) = Cluster::parse(TEXT).unwrap();
         assert_eq!(cluster.array.0, 0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
         assert_eq!(cluster.members[1].to_string(), "tcp:10.0.0.1:7600");
         assert!(cluster.members[1].is_open() && !cluster.coordinators[0].is_open());
@@ -270,7 +340,7 @@ mod tests {
     #[test]
     fn intervals_can_be_shorter_or_longer() {
         let timing = |text: &str| Cluster::parse(&format!("{TEXT}[timing]\n{text}\n"));
-        let short = timing("lease_ms = 1000\nmember_ms = 400").unwrap().timing;
+        let short = timing("lease_ms = 1000\nmember_ms = 400").unwrap().0.timing;
         assert_eq!((short.lease_ms, short.margin_ms, short.tick_ms), (1000, 100, 100));
         assert_eq!(short.takeover_ms, Timing::DEFAULT.takeover_ms);
         for wrong in ["lease_ms = 10", "lease_ms = 60000", "lease = 1000"] {

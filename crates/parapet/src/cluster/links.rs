@@ -1,15 +1,18 @@
 //! Connections to the processes of a cluster: one that is kept, and one question.
 
+use std::fmt;
 use std::io::{Error, ErrorKind};
 use std::rc::Rc;
 use std::time::Duration;
 
+use ::cluster::roles::Role;
 use ::cluster::session::{Ask, Hello, Told};
 use ::io::{Clock, Stream};
 use net::cluster::line::{self, Line};
-use os::{Socket, Spawner};
+use os::{Address, Socket, Spawner};
 
 use super::file::Endpoint;
+use super::keys::Keys;
 use crate::daemon::first;
 use crate::failure::{Failure, Id, Result};
 
@@ -20,11 +23,37 @@ const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2
 /// A connection that held for so long was a good one.
 const GOOD: Duration = Duration::from_secs(1);
 
-async fn connect(to: &Endpoint, on: &Spawner) -> std::io::Result<Socket> {
-    let clock = on.clock();
-    let alarm = clock.sleep_until(clock.now() + CONNECT);
-    let late = || Err(Error::new(ErrorKind::TimedOut, "no answer"));
-    first(Socket::connect(&to.0, on), alarm).await.unwrap_or_else(late)
+/// A process of a cluster, as the others reach it.
+#[derive(Clone)]
+pub(crate) struct Target {
+    /// Where it listens.
+    pub(crate) at: Endpoint,
+    /// What it must be, by its certificate.
+    pub(crate) role: Role,
+    /// Our certificate; none for a cluster without TLS. Unix sockets need none.
+    pub(crate) keys: Option<Rc<Keys>>,
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.at.fmt(f)
+    }
+}
+
+impl Target {
+    async fn connect(&self, on: &Spawner) -> std::io::Result<Box<dyn Stream>> {
+        let clock = on.clock();
+        let alarm = clock.sleep_until(clock.now() + CONNECT);
+        let connected = async {
+            let socket = Box::new(Socket::connect(&self.at.0, on).await?);
+            match (&self.at.0, &self.keys) {
+                (Address::Tcp(tcp), Some(keys)) => keys.connect(socket, tcp.ip(), self.role).await,
+                _ => Ok(socket as Box<dyn Stream>),
+            }
+        };
+        let late = || Err(Error::new(ErrorKind::TimedOut, "no answer"));
+        first(connected, alarm).await.unwrap_or_else(late)
+    }
 }
 
 /// Keeps a connection to a process: makes it, has it used, and makes it again, for ever.
@@ -32,7 +61,7 @@ async fn connect(to: &Endpoint, on: &Spawner) -> std::io::Result<Socket> {
 /// The log has each change, as `what` at its address.
 pub(crate) fn keep(
     what: String,
-    to: Endpoint,
+    to: Target,
     on: &Spawner,
     used: impl AsyncFn(Box<dyn Stream>) -> Error + 'static,
 ) {
@@ -44,12 +73,12 @@ pub(crate) fn keep(
             let mut trouble: Option<String> = None;
             loop {
                 let began = clock.now();
-                let error = match connect(&to, &on).await {
-                    Ok(socket) => {
+                let error = match to.connect(&on).await {
+                    Ok(stream) => {
                         if trouble.take().is_some() {
                             tracing::info!("{what} at {to}: connected");
                         }
-                        used(Box::new(socket)).await
+                        used(stream).await
                     }
                     Err(error) => error,
                 };
@@ -75,15 +104,14 @@ pub(crate) fn keep(
 /// # Errors
 /// If it does not answer.
 pub(crate) async fn ask(
-    to: &Endpoint,
+    to: &Target,
     hello: &Hello,
     question: &Ask,
     patience: Option<Duration>,
     on: &Spawner,
 ) -> Result<Told> {
     let answer = async {
-        let socket = connect(to, on).await?;
-        let (line, inbox) = Line::open(Box::new(socket));
+        let (line, inbox) = Line::open(to.connect(on).await?);
         line.send(hello);
         line.send(question);
         let mut told = None;
@@ -106,12 +134,13 @@ pub(crate) async fn ask(
     }
 }
 
-fn silent(to: &Endpoint, why: &str) -> Failure {
-    Failure::new(Id::Unreachable, format!("{to}: {why}"), "start the process, or check the address")
+fn silent(to: &Target, why: &str) -> Failure {
+    let action = "start the process, or check its address and the certificates of both sides";
+    Failure::new(Id::Unreachable, format!("{to}: {why}"), action)
 }
 
 /// An answer to another question.
-pub(crate) fn unexpected(to: &Endpoint, told: Told) -> Failure {
+pub(crate) fn unexpected(to: &Target, told: Told) -> Failure {
     match told {
         Told::Failed(why) => Failure::new(
             Id::WrongState,

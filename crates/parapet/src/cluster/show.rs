@@ -131,9 +131,9 @@ impl Show<'_> {
     /// The report of the coordinator that leads in the highest term.
     async fn report(&self) -> Report {
         let mut newest = Report::default();
-        for address in &self.cluster.coordinators {
+        for address in self.cluster.candidates() {
             let hello = self.cluster.operator(MemberId(0));
-            let told = ask(address, &hello, &Ask::Report, Some(GLANCE * 10), self.on).await;
+            let told = ask(&address, &hello, &Ask::Report, Some(GLANCE * 10), self.on).await;
             if let Ok(Told::Report(report)) = told
                 && report.term > newest.term
             {
@@ -176,9 +176,9 @@ impl Show<'_> {
 
     /// The number of the coordinator that leads.
     async fn leader(&self) -> Option<usize> {
-        for (number, address) in self.cluster.coordinators.iter().enumerate() {
+        for (number, address) in self.cluster.candidates().enumerate() {
             let hello = self.cluster.operator(MemberId(0));
-            let told = ask(address, &hello, &Ask::Report, Some(GLANCE * 10), self.on).await;
+            let told = ask(&address, &hello, &Ask::Report, Some(GLANCE * 10), self.on).await;
             if matches!(told, Ok(Told::Report(Report { term: Some(_), .. }))) {
                 return Some(number);
             }

@@ -11,6 +11,7 @@ mod coordinator;
 mod create;
 mod evict;
 mod explain;
+mod key;
 mod status;
 
 /// Share one array among several hosts
@@ -32,6 +33,7 @@ enum ClusterVerb {
     Explain(explain::Args),
     Evict(evict::Args),
     AcceptLoss(accept_loss::Args),
+    Key(key::Args),
 }
 
 impl Args {
@@ -50,5 +52,6 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         ClusterVerb::Explain(args) => explain::run(&args, terminal),
         ClusterVerb::Evict(args) => evict::run(&args, terminal),
         ClusterVerb::AcceptLoss(args) => accept_loss::run(&args, terminal),
+        ClusterVerb::Key(args) => key::run(&args, terminal),
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use clap::Subcommand;
 use os::Address;
 use panel::{Access, Listen, PasswordFile, Running, Servers, Tls, Unprotected};
+use rustls::ServerConfig;
 
 use crate::api::{Changed, PageView};
 use crate::cmd::serve::catch;
@@ -165,9 +166,16 @@ impl Wanted {
 /// TLS from these files, also after they change.
 fn renewing(files: Files) -> Result<Tls> {
     let names_clients = files.authority.is_some();
-    let renewing = Renewing::load(files)?;
+    let renewing = Renewing::load(files, config, "the page")?;
     let config = Arc::new(move || renewing.current());
     Ok(Tls { config, names_clients, subject: tls::subject })
+}
+
+/// Offers the one protocol that the page speaks.
+fn config(files: &Files) -> Result<Arc<ServerConfig>> {
+    let mut config = files.config()?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
 }
 
 /// Starts the page of a server with these control sockets; returns its address too.

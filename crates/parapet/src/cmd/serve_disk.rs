@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use ::cluster::roles::Role;
 use ::cluster::session::Label;
 use ::io::{ErrorKind, Op};
 use net::cluster::area;
@@ -11,6 +12,7 @@ use os::{Options, Spawner};
 use crate::api::{ClusterServing, SignatureView};
 use crate::cluster::file::{Endpoint, address};
 use crate::cluster::host::{self, Exposure, until_stopped};
+use crate::cluster::keys::{Keys, TlsFlags};
 use crate::cluster::links::spawn;
 use crate::cmd::serve::catch;
 use crate::disks::{self, Opened};
@@ -38,6 +40,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     exposure: Exposure,
     #[command(flatten)]
+    tls: TlsFlags,
+    #[command(flatten)]
     overwrite: Overwrite,
 }
 
@@ -45,7 +49,9 @@ pub(crate) struct Args {
 const MEMBER: &str = "parapet_cluster_member";
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
-    args.exposure.check(&args.listen)?;
+    let keys = args.tls.files()?.map(Keys::load).transpose()?;
+    keys.as_ref().map_or(Ok(()), |keys| keys.require(Role::Member))?;
+    args.exposure.check(&args.listen, keys.as_ref())?;
     let executor = engine::executor()?;
     let on = executor.spawner();
     let signals = catch(&on)?;
@@ -53,11 +59,8 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         let opened = disks::open_one(&args.disk, &Options::default(), &on).await?;
         let server = start(&opened, args, &on).await?;
         let serving = server.clone();
-        let address = host::listen(&args.listen.0, &on, async move |socket, origin| {
-            let ended = serving.serve(Box::new(socket)).await;
-            tracing::debug!(origin, "a connection has ended: {ended}");
-        });
-        let address = address.await?.to_string();
+        let serve = async move |session| serving.serve(session).await;
+        let address = host::receive(&args.listen, keys.as_ref(), &on, serve).await?.to_string();
         let label = server.label();
         let what = words(&args.disk.display().to_string(), label.as_ref());
         tracing::info!("{what}");

@@ -26,18 +26,26 @@ const BREATH: Duration = Duration::from_millis(200);
 
 /// Refused connections, logged at intervals to limit the log's size.
 #[derive(Default)]
-pub(super) struct TurnedAway {
+pub(crate) struct TurnedAway {
     count: Cell<u64>,
     last_warning: Cell<Option<::io::Time>>,
 }
 
 impl TurnedAway {
-    pub(super) fn warn(&self, clock: &dyn Clock, origin: &str) {
+    /// Counts one; returns the number so far if it is time for a line in the log.
+    pub(crate) fn due(&self, clock: &dyn Clock) -> Option<u64> {
         let (count, now) = (self.count.get() + 1, clock.now());
         self.count.set(count);
-        if self.last_warning.get().is_none_or(|last_warning| now - last_warning >= QUIET) {
-            tracing::warn!(origin, count, "too many connections: turned away");
+        let due = self.last_warning.get().is_none_or(|last_warning| now - last_warning >= QUIET);
+        due.then(|| {
             self.last_warning.set(Some(now));
+            count
+        })
+    }
+
+    pub(super) fn warn(&self, clock: &dyn Clock, origin: &str) {
+        if let Some(count) = self.due(clock) {
+            tracing::warn!(origin, count, "too many connections: turned away");
         }
     }
 }
@@ -145,10 +153,6 @@ impl Daemon {
         if self.is_managed() {
             systemd::store("control", &address, &mut listener);
         }
-        // Any process that can write to the socket can stop the array.
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o600);
-        std::fs::set_permissions(path, mode)
-            .map_err(|error| crate::failure::of_path(path, &error))?;
         self.usual_control.set(usual);
         self.listen_on(listener);
         Ok(())

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::failure::{Failure, Id, Result};
 
@@ -46,15 +46,11 @@ impl Files {
         }
     }
 
-    /// Reads the files.
+    /// Reads the files for a server.
     ///
     /// # Errors
     /// Names the file and its problem.
     pub(crate) fn config(&self) -> Result<ServerConfig> {
-        let bad = |path: &Path, why: String| {
-            let message = format!("{}: {why}", path.display());
-            Failure::new(Id::Tls, message, "give PEM files: certificate, key and, for clients, CA")
-        };
         let chain = certificates(&self.certificate).map_err(|why| bad(&self.certificate, why))?;
         let key = private_key(&self.key)?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -74,6 +70,26 @@ impl Files {
         builder.with_single_cert(chain, key).map_err(|error| bad(&self.key, error.to_string()))
     }
 
+    /// Reads the files for a process that connects to servers whose certificate the same CA signed.
+    ///
+    /// # Errors
+    /// Names the file and its problem.
+    pub(crate) fn client(&self) -> Result<ClientConfig> {
+        let chain = certificates(&self.certificate).map_err(|why| bad(&self.certificate, why))?;
+        let key = private_key(&self.key)?;
+        let roots = match &self.authority {
+            Some(path) => authorities(path).map_err(|why| bad(path, why))?,
+            None => RootCertStore::empty(),
+        };
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| bad(&self.certificate, error.to_string()))?
+            .with_root_certificates(roots);
+        let config = builder.with_client_auth_cert(chain, key);
+        config.map_err(|error| bad(&self.key, error.to_string()))
+    }
+
     /// What changes with the content of a file: inode, size, time of the last change. None for a
     /// file that is missing.
     fn stamps(&self) -> Vec<Option<(u64, u64, i64, i64)>> {
@@ -84,6 +100,11 @@ impl Files {
         };
         files.map(stamp).collect()
     }
+}
+
+fn bad(path: &Path, why: String) -> Failure {
+    let message = format!("{}: {why}", path.display());
+    Failure::new(Id::Tls, message, "give PEM files: certificate, key and, for clients, CA")
 }
 
 fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>> {
@@ -119,52 +140,58 @@ pub(super) fn authorities(path: &Path) -> std::result::Result<RootCertStore, Str
 }
 
 /// A configuration that follows its files: a renewed certificate needs no restart.
-pub(crate) struct Renewing {
+pub(crate) struct Renewing<C> {
     files: Files,
-    state: Mutex<State>,
+    read: fn(&Files) -> Result<C>,
+    /// For the log.
+    reader: &'static str,
+    state: Mutex<State<C>>,
 }
 
-struct State {
+struct State<C> {
     /// Of the files that were read last, whether they were of use or not.
     stamps: Vec<Option<(u64, u64, i64, i64)>>,
-    config: Arc<ServerConfig>,
+    config: C,
 }
 
-impl Renewing {
+impl<C: Clone> Renewing<C> {
     /// Reads the files.
     ///
     /// # Errors
-    /// As [`Files::config`].
-    pub(crate) fn load(files: Files) -> Result<Renewing> {
+    /// Those of `read`.
+    pub(crate) fn load(
+        files: Files,
+        read: fn(&Files) -> Result<C>,
+        reader: &'static str,
+    ) -> Result<Renewing<C>> {
         let stamps = files.stamps();
-        let config = http(files.config()?);
-        Ok(Renewing { files, state: Mutex::new(State { stamps, config }) })
+        let state = Mutex::new(State { stamps, config: read(&files)? });
+        Ok(Renewing { files, read, reader, state })
+    }
+
+    /// Returns the files that it follows.
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
     }
 
     /// Returns the configuration for a new connection. Reads the files again if they have changed;
     /// while they are of no use, the old ones hold: certificate and key may change one by one.
-    pub(crate) fn current(&self) -> Arc<ServerConfig> {
+    pub(crate) fn current(&self) -> C {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let stamps = self.files.stamps();
         if stamps != state.stamps {
             state.stamps = stamps;
-            let certificate = self.files.certificate.display();
-            match self.files.config() {
+            let (certificate, reader) = (self.files.certificate.display(), self.reader);
+            match (self.read)(&self.files) {
                 Ok(config) => {
-                    state.config = http(config);
-                    tracing::info!("{certificate}: the page has read its certificate again");
+                    state.config = config;
+                    tracing::info!("{certificate}: {reader} has read its certificate again");
                 }
                 Err(failure) => {
-                    tracing::error!("the page keeps its old certificate: {failure}");
+                    tracing::error!("{reader} keeps its old certificate: {failure}");
                 }
             }
         }
-        Arc::clone(&state.config)
+        state.config.clone()
     }
-}
-
-/// Offers the one protocol that the page speaks.
-fn http(mut config: ServerConfig) -> Arc<ServerConfig> {
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Arc::new(config)
 }

@@ -63,6 +63,8 @@ const LIMITS: &[(&str, Option<u64>)] = &[
     ("`net::nbd::limits::MAX_REQUEST_BYTES`", Some(nbd::MAX_REQUEST_BYTES)),
     ("`net::nbd::limits::MAX_CONNECTIONS`", Some(nbd::MAX_CONNECTIONS as u64)),
     ("`net::nbd::limits::MAX_HANDSHAKES`", Some(nbd::MAX_HANDSHAKES as u64)),
+    ("`net::cluster::door::MAX_SESSIONS`", Some(net::cluster::door::MAX_SESSIONS as u64)),
+    ("`net::nbd::limits::MAX_HANDSHAKES`", Some(nbd::MAX_HANDSHAKES as u64)),
     ("`net::nbd::limits::MAX_OPTIONS`", Some(nbd::MAX_OPTIONS as u64)),
     ("`net::nbd::limits::MAX_OPTION_BYTES`", Some(nbd::MAX_OPTION_BYTES as u64)),
     ("`net::nbd::limits::MAX_OPTION_DRAIN`", Some(nbd::MAX_OPTION_DRAIN as u64)),

@@ -14,6 +14,7 @@ mod browser;
 mod checksums;
 mod clients;
 mod cluster;
+mod cluster_tls;
 mod completions;
 mod control;
 mod crash;

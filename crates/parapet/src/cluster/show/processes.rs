@@ -7,14 +7,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use ::cluster::session::Ask;
-use ::cluster::{ids::MemberId, session::Speaker};
+use ::cluster::ids::MemberId;
+use ::cluster::roles::Role;
+use ::cluster::session::{Ask, Speaker};
 use ::io::Clock;
 use os::Spawner;
 
 use super::{GLANCE, PATIENCE, late};
 use crate::cluster::file::{Cluster, Endpoint};
-use crate::cluster::links::ask;
+use crate::cluster::links::{Target, ask};
 use crate::failure::{Failure, Id, Result, of_path};
 
 /// Bytes of a member: its headers, and eight regions.
@@ -59,7 +60,8 @@ impl Processes {
         let clock = on.clock();
         let limit = clock.now() + PATIENCE;
         for number in 0..MEMBERS {
-            let socket = Endpoint(os::Address::Unix(self.path(&format!("m{number}.sock"))));
+            let at = Endpoint(os::Address::Unix(self.path(&format!("m{number}.sock"))));
+            let socket = Target { at, role: Role::Member, keys: None };
             while ask(&socket, &hello, &Ask::Describe, Some(ANSWER), on).await.is_err() {
                 if clock.now() > limit {
                     return Err(late("the disks are served"));

@@ -18,7 +18,8 @@ use std::time::Duration;
 
 use ::cluster::config::Config;
 use ::cluster::ids::{ClientId, Incarnation, MemberId};
-use ::cluster::session::{Ask, Told};
+use ::cluster::roles::Role;
+use ::cluster::session::{Ask, Told, Welcome};
 use ::io::{Clock, Disk, Op, Pool};
 use net::cluster::client::ClientDisk;
 use net::nbd::{Catalogue, Export, Server};
@@ -29,7 +30,7 @@ use crate::api::ClusterServing;
 use crate::atomic_file;
 use crate::cluster::file::{Cluster, ClusterArg, Endpoint, address};
 use crate::cluster::host::{self, until_stopped};
-use crate::cluster::links::{self, ask, spawn};
+use crate::cluster::links::{self, ask, spawn, unexpected};
 use crate::cmd::serve::catch;
 use crate::daemon::first;
 use crate::engine;
@@ -66,6 +67,7 @@ const CLIENTS: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let cluster = args.cluster.read()?;
+    cluster.require(Role::Client(ClientId(args.id)))?;
     let executor = engine::executor()?;
     let on = executor.spawner();
     let signals = catch(&on)?;
@@ -103,19 +105,28 @@ async fn welcome(cluster: &Cluster, on: &Spawner) -> Result<Config> {
     let (hello, clock) = (cluster.operator(MemberId(0)), on.clock());
     let mut said = false;
     loop {
-        for address in &cluster.coordinators {
-            let told = ask(address, &hello, &Ask::Welcome, Some(PATIENCE), on).await;
-            if let Ok(Told::Welcome(welcome)) = told {
-                let config = welcome.config;
-                if config.array == cluster.array && config.slots.len() == cluster.members.len() {
-                    return Ok(config);
+        let mut last = String::new();
+        for address in cluster.candidates() {
+            let told = ask(&address, &hello, &Ask::Welcome, Some(PATIENCE), on).await;
+            let Welcome { name, config, .. } = match told {
+                Ok(Told::Welcome(welcome)) => welcome,
+                Ok(told) => {
+                    last = unexpected(&address, told).message;
+                    continue;
                 }
-                let message = format!("{address}: it coordinates another array, {}", welcome.name);
-                return Err(Failure::new(Id::Foreign, message, "check the cluster file"));
+                Err(failure) => {
+                    last = failure.message;
+                    continue;
+                }
+            };
+            if config.array == cluster.array && config.slots.len() == cluster.members.len() {
+                return Ok(config);
             }
+            let message = format!("{address}: it coordinates another array, {name}");
+            return Err(Failure::new(Id::Foreign, message, "check the cluster file"));
         }
         if !said {
-            tracing::warn!("{}: no coordinator leads yet: waiting", cluster.name);
+            tracing::warn!("{}: no coordinator leads yet: waiting ({last})", cluster.name);
             said = true;
         }
         clock.sleep_until(clock.now() + PAUSE).await;
@@ -157,12 +168,12 @@ fn join(
     for (member, to) in cluster.slots() {
         let disk = disk.clone();
         let connected = async move |stream| disk.connect_member(member, stream).await;
-        links::keep(format!("member {}", member.0), to.clone(), on, connected);
+        links::keep(format!("member {}", member.0), to, on, connected);
     }
-    for to in &cluster.coordinators {
+    for to in cluster.candidates() {
         let disk = disk.clone();
         let connected = async move |stream| disk.connect_coordinator(stream).await;
-        links::keep("coordinator".into(), to.clone(), on, connected);
+        links::keep("coordinator".into(), to, on, connected);
     }
     disk
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use ::cluster::config::{Config, State};
 use ::cluster::ids::{CandidateId, ClientId, MemberId};
+use ::cluster::roles::Role;
 use ::cluster::session::{Ask, Report, Told};
 use ::io::Clock;
 use net::cluster::coordinator::{CoordinatorServer, Duty};
@@ -15,7 +16,7 @@ use os::Spawner;
 use crate::api::ClusterServing;
 use crate::cluster::file::{Cluster, ClusterArg, Endpoint, address};
 use crate::cluster::host::{self, Exposure, until_stopped};
-use crate::cluster::links::{self, ask, spawn};
+use crate::cluster::links::{self, Target, ask, spawn};
 use crate::cmd::serve::catch;
 use crate::engine;
 use crate::failure::{Exit, Failure, Id, Result};
@@ -41,7 +42,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let cluster = args.cluster.read()?;
     let (me, listen) = own(&cluster, args)?;
-    args.exposure.check(&listen)?;
+    args.exposure.check(&listen, cluster.keys.as_ref())?;
+    cluster.require(Role::Coordinator)?;
     // A wrong store shows at once, not as a coordinator that never leads.
     if let Err(failure) = cluster.store.read(cluster.array) {
         if failure.id != Id::Unreachable {
@@ -59,18 +61,16 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         let duty = Duty { me, array, name: cluster.name.clone(), addresses, timing };
         let server = CoordinatorServer::new(duty, store, on.clock(), spawn(&on));
         let serving = server.clone();
-        let bound = host::listen(&listen.0, &on, async move |socket, origin| {
-            let ended = serving.serve(Box::new(socket)).await;
-            tracing::debug!(origin, "a connection has ended: {ended}");
-        });
-        let address = bound.await?.to_string();
+        let keys = cluster.keys.as_ref();
+        let serve = async move |session| serving.serve(session).await;
+        let address = host::receive(&listen, keys, &on, serve).await?.to_string();
         for (member, to) in cluster.slots() {
             let server = server.clone();
             let connected = async move |stream| server.connect(member, stream).await;
-            links::keep(format!("member {}", member.0), to.clone(), &on, connected);
+            links::keep(format!("member {}", member.0), to, &on, connected);
         }
-        let others = cluster.coordinators.iter().filter(|other| **other != listen);
-        others.for_each(|other| listen_to(other.clone(), &cluster, &server, &on));
+        let others = cluster.candidates().filter(|other| other.at != listen);
+        others.for_each(|other| listen_to(other, &cluster, &server, &on));
         let what = format!("coordinator {} of {}", me.0, cluster.name);
         systemd::ready(&what);
         let (pid, role, array) = (std::process::id(), "coordinator".into(), Some(cluster.name));
@@ -108,7 +108,7 @@ fn own(cluster: &Cluster, args: &Args) -> Result<(CandidateId, Endpoint)> {
 }
 
 /// Asks another candidate whether it leads, or hears the one that does, again and again.
-fn listen_to(other: Endpoint, cluster: &Cluster, server: &CoordinatorServer, on: &Spawner) {
+fn listen_to(other: Target, cluster: &Cluster, server: &CoordinatorServer, on: &Spawner) {
     let (hello, server) = (cluster.operator(MemberId(0)), server.clone());
     let interval = Duration::from_millis(cluster.timing.takeover_ms / 6);
     let spawner = on.clone();

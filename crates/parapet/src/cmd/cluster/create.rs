@@ -9,6 +9,7 @@ use ::cluster::code;
 use ::cluster::config::{Config, Level, Mode, Shape, Slot, State};
 use ::cluster::decisions::Value;
 use ::cluster::ids::{ArrayId, BootId, CandidateId, Epoch, MemberId, Term};
+use ::cluster::roles::Role;
 use ::cluster::room;
 use ::cluster::session::{Ask, Label, Told};
 use ::cluster::timing::Timing;
@@ -18,6 +19,7 @@ use os::Spawner;
 use super::status::{level_word, mode_word};
 use crate::api::Changed;
 use crate::cluster::file::{self, Cluster, Endpoint, address};
+use crate::cluster::keys::{Keys, TlsFlags};
 use crate::cluster::links::{ask, unexpected};
 use crate::cluster::store::Place;
 use crate::engine;
@@ -63,6 +65,8 @@ pub(crate) struct Args {
     /// Cluster file to write [default: NAME.toml]
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsFlags,
     #[command(flatten)]
     consent: Consent,
 }
@@ -112,7 +116,9 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         members: args.members.clone(),
         coordinators: args.coordinator.clone(),
         timing: Timing::DEFAULT,
+        keys: args.tls.files()?.map(Keys::load).transpose()?,
     };
+    cluster.require(Role::Admin)?;
     let executor = engine::executor()?;
     let on = executor.spawner();
     let config = executor.block_on(plan(args, level, &cluster, &on))?;
@@ -220,7 +226,7 @@ async fn plan(args: &Args, level: Level, cluster: &Cluster, on: &Spawner) -> Res
     let (mut least, mut sector) = (u64::MAX, 512);
     for (member, address) in cluster.slots() {
         let hello = cluster.operator(member);
-        match ask(address, &hello, &Ask::Describe, Some(super::status::PATIENCE), on).await? {
+        match ask(&address, &hello, &Ask::Describe, Some(super::status::PATIENCE), on).await? {
             Told::Described(bytes, bytes_of_sector, None) => {
                 least = least.min(bytes);
                 sector = sector.max(bytes_of_sector);
@@ -232,7 +238,7 @@ async fn plan(args: &Args, level: Level, cluster: &Cluster, on: &Spawner) -> Res
                     --overwrite-signature=parapet_cluster_member@0x0";
                 return Err(Failure::new(Id::Signature, message, action));
             }
-            told => return Err(unexpected(address, told)),
+            told => return Err(unexpected(&address, told)),
         }
     }
     let members = cluster.members.len();
@@ -287,13 +293,13 @@ async fn format(cluster: &Cluster, config: &Config, on: &Spawner) -> Result<()> 
         let (name, shape) = (cluster.name.clone(), config.shape);
         let label = Label { name, array: cluster.array, member, members, shape };
         // Zeroing a disk takes as long as it takes.
-        let told = ask(address, &cluster.operator(member), &Ask::Format(label), None, on).await;
+        let told = ask(&address, &cluster.operator(member), &Ask::Format(label), None, on).await;
         let failure = match told {
             Ok(Told::Formatted(_)) => {
                 formatted.push(address.to_string());
                 continue;
             }
-            Ok(told) => unexpected(address, told),
+            Ok(told) => unexpected(&address, told),
             Err(failure) => failure,
         };
         return Err(left_over(failure, member, &formatted));

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use ::cluster::ids::{ClientId, MemberId};
+use ::cluster::roles::Role;
 use ::cluster::session::{Ask, Told};
 
 use super::status::leader;
@@ -34,6 +35,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let cluster = args.cluster.read()?;
+    cluster.require(Role::Admin)?;
     let executor = engine::executor()?;
     let on = executor.spawner();
     let (client, patience) = (args.client, Duration::from_secs(args.timeout));

@@ -9,8 +9,8 @@ use ::cluster::session::{Ask, Report, Told};
 use os::Spawner;
 
 use crate::api::{CandidateView, ClusterClient, ClusterMember, ClusterState, ClusterStatus};
-use crate::cluster::file::{Cluster, ClusterArg, Endpoint};
-use crate::cluster::links::ask;
+use crate::cluster::file::{Cluster, ClusterArg};
+use crate::cluster::links::{Target, ask, unexpected};
 use crate::engine;
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::Terminal;
@@ -39,13 +39,13 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
 /// # Errors
 /// If no coordinator answers.
 pub(super) async fn status(cluster: &Cluster, on: &Spawner) -> Result<ClusterStatus> {
-    let (candidates, report) = candidates(cluster, on).await;
+    let Candidates { views: candidates, newest: report, last } = candidates(cluster, on).await;
     if candidates.iter().all(|candidate| candidate.state == "unreachable") {
-        return Err(silent(cluster));
+        return Err(silent(cluster, last));
     }
     let mut members = Vec::new();
     for (member, address) in cluster.slots() {
-        members.push(member_of(cluster, &report, (member, address), on).await);
+        members.push(member_of(cluster, &report, (member, &address), on).await);
     }
     let config = report.config.as_ref();
     let region_bytes = config.map_or(0, region_bytes);
@@ -69,12 +69,21 @@ pub(super) async fn status(cluster: &Cluster, on: &Spawner) -> Result<ClusterSta
     })
 }
 
-/// The state of each candidate, and the report of the one that leads.
-async fn candidates(cluster: &Cluster, on: &Spawner) -> (Vec<CandidateView>, Report) {
-    let (mut all, mut newest) = (Vec::new(), Report::default());
-    for address in &cluster.coordinators {
+/// What all candidates say.
+struct Candidates {
+    /// The state of each.
+    views: Vec<CandidateView>,
+    /// The report of the one that leads.
+    newest: Report,
+    /// Why the last one that does not answer does not.
+    last: Option<Failure>,
+}
+
+async fn candidates(cluster: &Cluster, on: &Spawner) -> Candidates {
+    let (mut views, mut newest, mut last) = (Vec::new(), Report::default(), None);
+    for address in cluster.candidates() {
         let hello = cluster.operator(MemberId(0));
-        let told = ask(address, &hello, &Ask::Report, Some(PATIENCE), on).await;
+        let told = ask(&address, &hello, &Ask::Report, Some(PATIENCE), on).await;
         let (state, term) = match told {
             Ok(Told::Report(report)) => {
                 let term = report.term;
@@ -83,43 +92,46 @@ async fn candidates(cluster: &Cluster, on: &Spawner) -> (Vec<CandidateView>, Rep
                 }
                 (if term.is_some() { "leads" } else { "stands_by" }, term)
             }
-            _ => ("unreachable", None),
+            other => {
+                last = Some(other.map_or_else(|why| why, |told| unexpected(&address, told)));
+                ("unreachable", None)
+            }
         };
         let (address, state) = (address.to_string(), state.into());
-        all.push(CandidateView { address, state, term: term.map(|term| term.0) });
+        views.push(CandidateView { address, state, term: term.map(|term| term.0) });
     }
-    (all, newest)
+    Candidates { views, newest, last }
 }
 
 /// The address of the coordinator that leads.
 ///
 /// # Errors
 /// If none answers, or none leads.
-pub(super) async fn leader(cluster: &Cluster, on: &Spawner) -> Result<Endpoint> {
-    let (candidates, newest) = candidates(cluster, on).await;
+pub(super) async fn leader(cluster: &Cluster, on: &Spawner) -> Result<Target> {
+    let Candidates { views, newest, last } = candidates(cluster, on).await;
     let term = newest.term.map(|term| term.0);
-    let places = candidates.iter().zip(&cluster.coordinators);
-    let found = places.filter(|(view, _)| term.is_some() && view.term == term);
-    match found.map(|(_, address)| address.clone()).next() {
-        Some(address) => Ok(address),
-        None if candidates.iter().any(|candidate| candidate.state == "stands_by") => {
+    let mut places = views.iter().zip(cluster.candidates());
+    match places.find(|(view, _)| term.is_some() && view.term == term) {
+        Some((_, address)) => Ok(address),
+        None if views.iter().any(|candidate| candidate.state == "stands_by") => {
             let message = format!("{}: no coordinator leads", cluster.name);
             let action = "wait some seconds; if it stays so, see the logs of the coordinators";
             Err(Failure::new(Id::WrongState, message, action))
         }
-        None => Err(silent(cluster)),
+        None => Err(silent(cluster, last)),
     }
 }
 
-fn silent(cluster: &Cluster) -> Failure {
-    let message = format!("{}: no coordinator answers", cluster.name);
+fn silent(cluster: &Cluster, last: Option<Failure>) -> Failure {
+    let why = last.map(|last| format!(": {}", last.message)).unwrap_or_default();
+    let message = format!("{}: no coordinator answers{why}", cluster.name);
     Failure::new(Id::Unreachable, message, "start one: parapet cluster coordinator FILE")
 }
 
 async fn member_of(
     cluster: &Cluster,
     report: &Report,
-    (member, address): (MemberId, &Endpoint),
+    (member, address): (MemberId, &Target),
     on: &Spawner,
 ) -> ClusterMember {
     let hello = cluster.operator(member);

@@ -15,7 +15,7 @@ use std::task::{Context, Poll};
 use io::Signal;
 
 #[derive(Default)]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     /// Connections in transmission.
     inside: Cell<usize>,
     /// Handshakes in progress, the oldest first.
@@ -31,12 +31,12 @@ struct Fate {
 
 impl Gate {
     /// True if one more connection in transmission stays within `most`.
-    pub(super) fn has_room(&self, most: usize) -> bool {
+    pub(crate) fn has_room(&self, most: usize) -> bool {
         self.inside.get() < most
     }
 
     /// Begins a handshake; if `most` are in progress, drops the oldest.
-    pub(super) fn begin_handshake(self: &Rc<Self>, most: usize) -> HandshakeSlot {
+    pub(crate) fn begin_handshake(self: &Rc<Self>, most: usize) -> HandshakeSlot {
         let mut outside = self.outside.borrow_mut();
         while outside.len() >= most.max(1) {
             if let Some(oldest) = outside.pop_front() {
@@ -51,14 +51,14 @@ impl Gate {
 }
 
 /// A handshake's place, given back when dropped.
-pub(super) struct HandshakeSlot {
+pub(crate) struct HandshakeSlot {
     gate: Rc<Gate>,
     fate: Rc<Fate>,
 }
 
 impl HandshakeSlot {
     /// The outcome of the handshake, or nothing when it is dropped for another.
-    pub(super) async fn unless_dropped<T>(&self, handshake: impl Future<Output = T>) -> Option<T> {
+    pub(crate) async fn unless_dropped<T>(&self, handshake: impl Future<Output = T>) -> Option<T> {
         let mut handshake = std::pin::pin!(handshake);
         let mut raised = self.fate.raised.wait();
         std::future::poll_fn(|cx: &mut Context<'_>| {
@@ -74,7 +74,7 @@ impl HandshakeSlot {
     }
 
     /// Goes from the handshake into transmission, if there is a place among `most`.
-    pub(super) fn enter(self, most: usize) -> Option<Inside> {
+    pub(crate) fn enter(self, most: usize) -> Option<Inside> {
         let gate = Rc::clone(&self.gate);
         if !gate.has_room(most) {
             return None;
@@ -91,7 +91,7 @@ impl Drop for HandshakeSlot {
 }
 
 /// A connection's place, given back when dropped.
-pub(super) struct Inside(Rc<Gate>);
+pub(crate) struct Inside(Rc<Gate>);
 
 impl Drop for Inside {
     fn drop(&mut self) {
