@@ -1,7 +1,9 @@
 //! A client as a disk: the machine `cluster::client` over connections, under `io::Disk`.
 //!
-//! Requests are cut into blocks; of each, [`DEPTH`] are with the machine at once. A write with FUA
-//! is a write and a flush. Nothing times out: requests wait until enough members are in sync, or
+//! Requests are cut into blocks; of each, [`DEPTH`] are with the machine at once, and of all of them
+//! [`MOST`] as long as each has one: the machine sends all of them again at each tick, and a member
+//! that gets more than it can answer would seem to be unreachable. A write with FUA is a write and a
+//! flush. Nothing times out: requests wait until enough members are in sync, or
 //! fail with `Fenced` once the cluster has evicted this client.
 
 use std::cell::{Cell, RefCell};
@@ -28,6 +30,8 @@ use super::{Spawn, milliseconds};
 
 /// Blocks of one request with the machine at once.
 pub const DEPTH: usize = 64;
+/// Blocks of all requests with the machine at once.
+pub const MOST: usize = 128;
 
 type Answer = std::result::Result<Vec<u8>, Failure>;
 
@@ -154,7 +158,12 @@ impl ClientDisk {
         answer
     }
 
-    /// Executes these requests, [`DEPTH`] at once; passes on what they read, in order.
+    /// Blocks that are with the machine.
+    pub fn waiting(&self) -> usize {
+        self.0.requests.borrow().len()
+    }
+
+    /// Executes these requests, not all at once; passes on what they read, in order.
     async fn execute(
         &self,
         requests: impl Iterator<Item = Request>,
@@ -163,7 +172,7 @@ impl ClientDisk {
         let mut running: VecDeque<Completion<Answer>> = VecDeque::new();
         let mut outcome = Ok(());
         for request in requests {
-            if running.len() >= DEPTH
+            while (running.len() >= DEPTH || self.waiting() >= MOST)
                 && let Some(answer) = running.pop_front()
             {
                 outcome = outcome.and(answer.await.map(|bytes| each(&bytes)));
