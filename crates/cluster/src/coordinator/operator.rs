@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Action, Coordinator, Role};
 use crate::ids::{ClientId, Incarnation, Ms};
-use crate::record::Mark;
+use crate::record::{self, Mark};
 use crate::session::{Joined, Report};
 
 impl Coordinator {
@@ -41,7 +41,8 @@ impl Coordinator {
     }
 
     /// Starts to evict all incarnations of a client so far; [`Action::Evicted`] tells the end.
-    /// Returns the last of them; `None` if no client of this id is joined or holds a region.
+    /// Returns the last of them; `None` if no client of this id has ever joined, as far as this
+    /// reign knows.
     pub fn evict(
         &mut self,
         now: Ms,
@@ -58,7 +59,11 @@ impl Coordinator {
             _ => None,
         });
         let joined = leader.sessions.get(&client).map(|session| session.incarnation);
-        let upto = held.chain(joined).max()?;
+        // A join evicts all earlier incarnations first, so that no later one than the next was ever
+        // let in. That one may be alive: not heard yet in this reign, or for longer than its lease.
+        let evicted = record::evicted(&leader.commit.marks, client);
+        let unheard = evicted.map(|upto| Incarnation(upto.0.saturating_add(1)));
+        let upto = held.chain(joined).chain(unheard).max()?;
         leader.evict(client, upto, None);
         leader.tick(now, out);
         self.after(out);
