@@ -7,8 +7,8 @@
 //!      └── the story's folder, over 9p
 //! ```
 //!
-//! Or the machine has nothing of the host but a disk (vm/guest/cluster/moved): QEMU moves no machine
-//! that has a folder of the host.
+//! Or the machine has nothing of the host but a disk (vm/guest/cluster/moved): QEMU moves no
+//! machine that has a folder of the host.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

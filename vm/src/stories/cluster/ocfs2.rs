@@ -100,7 +100,7 @@ pub(super) fn killed(stage: &Stage<'_>) -> Result {
 }
 
 pub(super) fn fenced(stage: &Stage<'_>) -> Result {
-    let cluster = cluster(stage)?;
+    let mut cluster = cluster(stage)?;
     let mut a = Host::boot(stage, &cluster, A, "cluster/survives")?;
     let mut b = Host::boot(stage, &cluster, B, "cluster/ends")?;
     both_at_work(&mut a, &mut b)?;
@@ -119,8 +119,10 @@ pub(super) fn fenced(stage: &Stage<'_>) -> Result {
         "2",
         "--cluster-file=pool.toml",
     ])?;
-    // Its heartbeat fails, so it resets itself.
+    // Its requests fail, so OCFS2 ends it.
     b.guest.ends_by_itself()?;
+    // It has stayed, and fails everything.
+    kill(&mut cluster.clients[B])?;
     survives(a, &b.stage)?;
     sound(cluster)
 }
