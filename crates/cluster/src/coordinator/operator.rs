@@ -70,3 +70,31 @@ impl Coordinator {
         Some(upto)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Level, Mode, Shape};
+    use crate::coordinator::leader::Leader;
+    use crate::decisions::Version;
+    use crate::ids::{ArrayId, CandidateId, Epoch, Term};
+    use crate::timing::Timing;
+
+    /// A client joined as incarnation 5, which put the eviction of 4 on record, and fell silent
+    /// without a region. It may come back, so it must be fenced.
+    #[test]
+    fn a_client_that_nobody_hears_is_evicted() {
+        let (level, mode) = (Level::Mirror, Mode::Shared);
+        let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 1, mode };
+        let config = Config { array: ArrayId(1), epoch: Epoch(1), shape, slots: Vec::new() };
+        let mut leader = Leader::new(Term(2), Timing::DEFAULT, 0, Version(1), config);
+        leader.reading = None;
+        let client = ClientId(1);
+        leader.commit.record(true, Mark::Evicted(client, Incarnation(4)));
+        let mut coordinator = Coordinator::start(CandidateId(0), Timing::DEFAULT, 0);
+        coordinator.role = Role::Leading(Box::new(leader));
+        let mut out = Vec::new();
+        assert_eq!(coordinator.evict(1, client, &mut out), Some(Incarnation(5)));
+        assert_eq!(coordinator.evict(1, ClientId(2), &mut out), None, "it never joined");
+    }
+}
