@@ -1,7 +1,5 @@
 //! Clusters of real processes: three members, two coordinators, two clients, and their deaths.
 
-mod fence;
-
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
