@@ -78,9 +78,9 @@ impl Parapet<'_> {
             .append(true)
             .open(self.folder.join("server.log"))?;
         command.args(arguments).arg("--json").stdout(Stdio::piped()).stderr(log);
-        let mut child = command.spawn()?;
-        let out = child.stdout.take().expect("its output was asked for");
-        let mut process = Process { child, ready: Value::Null };
+        let mut running = command.spawn()?;
+        let out = running.stdout.take().expect("its output was asked for");
+        let mut process = Process { running, ready: Value::Null };
         let mut line = String::new();
         BufReader::new(out).read_line(&mut line)?;
         process.ready = serde_json::from_str(&line).unwrap_or_default();
@@ -103,7 +103,7 @@ impl Parapet<'_> {
 
 /// A process of the program that serves; killed if it is dropped.
 pub(crate) struct Process {
-    child: Child,
+    running: Child,
     /// Its first words.
     pub(crate) ready: Value,
 }
@@ -111,28 +111,28 @@ pub(crate) struct Process {
 impl Process {
     /// Stops it as a service manager does, and waits for its good end.
     pub(crate) fn terminate(mut self) -> Result {
-        let id = self.child.id().to_string();
+        let id = self.running.id().to_string();
         Command::new("kill").args(["-s", "TERM", &id]).status()?;
         self.has_ended()
     }
 
     fn has_ended(&mut self) -> Result {
-        let ended = self.child.wait()?;
+        let ended = self.running.wait()?;
         ensure(ended.success(), || format!("the server ended with {ended}"))
     }
 
     /// Ends it without a warning.
     pub(crate) fn kill(mut self) -> Result {
-        self.child.kill()?;
-        self.child.wait()?;
+        self.running.kill()?;
+        self.running.wait()?;
         Ok(())
     }
 }
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.running.kill();
+        let _ = self.running.wait();
     }
 }
 

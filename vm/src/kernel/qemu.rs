@@ -149,9 +149,9 @@ pub(super) fn peer(Peer { number, disk, ends: [own, other] }: &Peer) -> Vec<Stri
 
 /// A disk that others may write, too: an NBD export, past the host's cache.
 pub(super) fn disk(uri: &str) -> [String; 4] {
-    let drive = format!("file={},format=raw,if=none,id=disk,cache=none", value(uri));
+    let source = format!("file={},format=raw,if=none,id=disk,cache=none", value(uri));
     let device = "virtio-blk-pci,drive=disk,share-rw=on";
-    ["-drive".into(), drive, "-device".into(), device.into()]
+    ["-drive".into(), source, "-device".into(), device.into()]
 }
 
 /// What it calls the end of its cable of this number: the first interface is that of the user's

@@ -1,9 +1,9 @@
 //! A client as a disk: the machine `cluster::client` over connections, under `io::Disk`.
 //!
-//! Requests are cut into blocks; of each, [`DEPTH`] are with the machine at once, and of all of them
-//! [`MOST`] as long as each has one: the machine sends all of them again at each tick, and a member
-//! that gets more than it can answer would seem to be unreachable. A write with FUA is a write and a
-//! flush. Nothing times out: requests wait until enough members are in sync, or
+//! Requests are cut into blocks; of each, [`DEPTH`] are with the machine at once, and of all of
+//! them [`MOST`] as long as each has one: the machine sends all of them again at each tick, and a
+//! member that gets more than it can answer would seem to be unreachable. A write with FUA is a
+//! write and a flush. Nothing times out: requests wait until enough members are in sync, or
 //! fail with `Fenced` once the cluster has evicted this client.
 
 use std::cell::{Cell, RefCell};
