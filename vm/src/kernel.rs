@@ -5,8 +5,11 @@
 //! which runs one script of that folder in a folder of the host.
 
 mod debian;
+mod moved;
 mod qemu;
 mod uml;
+
+pub(crate) use moved::Moved;
 
 use std::fmt::Write;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -42,6 +45,16 @@ pub(crate) struct Cable {
     pub(crate) mtu: u32,
     /// The guest's own; any, if none.
     pub(crate) address: Option<String>,
+}
+
+/// One of two machines of QEMU's that share a disk, and have a wire between them.
+pub(crate) struct Peer {
+    /// 0 or 1.
+    pub(crate) number: usize,
+    /// The disk: an NBD export.
+    pub(crate) disk: String,
+    /// The sockets at the ends of the wire: its own, and the other's.
+    pub(crate) ends: [PathBuf; 2],
 }
 
 enum Machine {
@@ -104,6 +117,21 @@ impl Kernel {
 
     /// The same, with cables to interfaces of the host.
     pub(crate) fn boot_with(&self, story: &str, work: &Path, cables: &[Cable]) -> Result<Guest> {
+        self.start(story, work, cables, None)
+    }
+
+    /// The same, as one of the two machines of a cluster.
+    pub(crate) fn boot_as(&self, story: &str, work: &Path, peer: &Peer) -> Result<Guest> {
+        self.start(story, work, &[], Some(peer))
+    }
+
+    fn start(
+        &self,
+        story: &str,
+        work: &Path,
+        cables: &[Cable],
+        peer: Option<&Peer>,
+    ) -> Result<Guest> {
         for stale in ["status", "log", "console"] {
             let _ = std::fs::remove_file(work.join(stale));
         }
@@ -126,6 +154,7 @@ impl Kernel {
             Machine::Uml(machine) => machine.command(&first, &words, cables),
             Machine::Qemu(machine) => machine.command(&first, work, &words, cables),
         };
+        command.args(peer.map(qemu::peer).unwrap_or_default());
         command
             .stdin(Stdio::null())
             .stdout(console.try_clone()?)
@@ -266,6 +295,17 @@ impl Guest {
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(())
+    }
+
+    /// Waits until it has turned itself off before the story's end.
+    pub(crate) fn ends_by_itself(mut self) -> Result {
+        let started = Instant::now();
+        while self.process.try_wait()?.is_none() {
+            ensure(started.elapsed() < PATIENCE, || format!("{} does not end", self.story))?;
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let status = self.work.join("status").exists();
+        ensure(!status, || format!("the story {} ended, not its machine", self.story))
     }
 
     /// The power is cut.

@@ -63,23 +63,30 @@ impl Parapet<'_> {
         more: &[&str],
     ) -> Result<Server<'_>> {
         std::fs::create_dir_all(self.folder.join("run"))?;
-        let fixed = ["--nbd", "unix:nbd", "--control", "unix:control", "--json"];
+        let fixed = ["--nbd", "unix:nbd", "--control", "unix:control"];
+        let words = ["serve", name, "--export-name", "tank"];
+        let process = self.start(&[&words, members, &fixed, more].concat())?;
+        Ok(Server { parapet: self, process })
+    }
+
+    /// Starts a command that serves until it is stopped; it has said that it is ready.
+    pub(crate) fn start(&self, arguments: &[&str]) -> Result<Process> {
         // Servers have no limit.
         let mut command = self.command(self.program);
-        command.args(["serve", name, "--export-name", "tank"]).args(members).args(fixed).args(more);
         let log = std::fs::File::options()
             .create(true)
             .append(true)
             .open(self.folder.join("server.log"))?;
-        let mut process = command.stdout(Stdio::piped()).stderr(log).spawn()?;
+        command.args(arguments).arg("--json").stdout(Stdio::piped()).stderr(log);
+        let mut running = command.spawn()?;
+        let out = running.stdout.take().expect("its output was asked for");
+        let mut process = Process { running, ready: Value::Null };
         let mut line = String::new();
-        let out = process.stdout.take().expect("its output was asked for");
         BufReader::new(out).read_line(&mut line)?;
-        let ready: Value = serde_json::from_str(&line).unwrap_or_default();
-        let server = Server { parapet: self, process, ready };
-        let started = server.ready["error"].is_null() && !server.ready["data"].is_null();
-        ensure(started, || format!("parapet serve {members:?} says {line}"))?;
-        Ok(server)
+        process.ready = serde_json::from_str(&line).unwrap_or_default();
+        let started = process.ready["error"].is_null() && !process.ready["data"].is_null();
+        ensure(started, || format!("parapet {arguments:?} says {line}"))?;
+        Ok(process)
     }
 
     /// Another program, which must succeed.
@@ -94,11 +101,45 @@ impl Parapet<'_> {
     }
 }
 
-/// A server; killed if it is dropped.
+/// A process of the program that serves; killed if it is dropped.
+pub(crate) struct Process {
+    running: Child,
+    /// Its first words.
+    pub(crate) ready: Value,
+}
+
+impl Process {
+    /// Stops it as a service manager does, and waits for its good end.
+    pub(crate) fn terminate(mut self) -> Result {
+        let id = self.running.id().to_string();
+        Command::new("kill").args(["-s", "TERM", &id]).status()?;
+        self.has_ended()
+    }
+
+    fn has_ended(&mut self) -> Result {
+        let ended = self.running.wait()?;
+        ensure(ended.success(), || format!("the server ended with {ended}"))
+    }
+
+    /// Ends it without a warning.
+    pub(crate) fn kill(mut self) -> Result {
+        self.running.kill()?;
+        self.running.wait()?;
+        Ok(())
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.running.kill();
+        let _ = self.running.wait();
+    }
+}
+
+/// The server of an array.
 pub(crate) struct Server<'a> {
     parapet: &'a Parapet<'a>,
-    process: Child,
-    pub(crate) ready: Value,
+    pub(crate) process: Process,
 }
 
 impl Server<'_> {
@@ -214,32 +255,16 @@ impl Server<'_> {
     /// Stops its array cleanly; then it exits.
     pub(crate) fn stop(mut self) -> Result {
         self.order(&["stop", "tank"])?;
-        self.has_ended()
+        self.process.has_ended()
     }
 
     /// Restarts it like a service manager: a clean stop, and its clients wait.
-    pub(crate) fn terminate(mut self) -> Result {
-        let id = self.process.id().to_string();
-        Command::new("kill").args(["-s", "TERM", &id]).status()?;
-        self.has_ended()
-    }
-
-    fn has_ended(&mut self) -> Result {
-        let ended = self.process.wait()?;
-        ensure(ended.success(), || format!("the server ended with {ended}"))
+    pub(crate) fn terminate(self) -> Result {
+        self.process.terminate()
     }
 
     /// Ends it without a warning.
-    pub(crate) fn kill(mut self) -> Result {
-        self.process.kill()?;
-        self.process.wait()?;
-        Ok(())
-    }
-}
-
-impl Drop for Server<'_> {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+    pub(crate) fn kill(self) -> Result {
+        self.process.kill()
     }
 }

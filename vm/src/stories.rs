@@ -6,6 +6,7 @@ mod aoe;
 mod assembly;
 mod between;
 mod clients;
+mod cluster;
 mod handover;
 mod headroom;
 mod local;
@@ -45,7 +46,7 @@ pub(crate) struct Story {
 
 /// All of them.
 pub(crate) fn all() -> Vec<Story> {
-    [aoe::LONG_STORIES, &usual()].concat()
+    [cluster::LONG_STORIES, aoe::LONG_STORIES, &usual()].concat()
 }
 
 /// Those that print figures; they run only if they are named.

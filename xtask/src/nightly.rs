@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   lane 1   simulator ─────────────────▶ full ────────▶ sums ───────▶ journal ─▶ aoe ▶
-//!   lane 2   sweep ▶ mutants ▶ torture ▶ power ▶ fuzz ▶ hosts ▶ exhaustive ──────▶
+//!   lane 2   sweep ▶ mutants ▶ torture ▶ power ▶ fuzz ▶ hosts ▶ exhaustive ─▶ cluster ▶
 //! ```
 //!
 //! Each part has its share of the time. Unbounded parts get a time limit; the others must finish in
@@ -101,7 +101,13 @@ const LANES: [&[Part]; 2] = [
             "exhaustive",
             "short workloads, with a crash after every event",
             "cargo sim --exhaustive --seconds {seconds} --order {seed} --jobs 1",
-            23,
+            18,
+        ),
+        part(
+            "cluster",
+            "machines on a cluster: one moves, two have OCFS2",
+            "cargo xtask interop --only cluster --jobs 1",
+            5,
         ),
     ],
 ];

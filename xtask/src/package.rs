@@ -4,7 +4,7 @@
 //! ```text
 //!    cargo build --release ─▶ program ─┬─▶ stage ─▶ dpkg-deb ─▶ parapet_VERSION_ARCH.deb
 //!    the program itself ─▶ man pages, ─┘
-//!    contrib ─▶ unit, udev  completions
+//!    contrib ─▶ units …     completions
 //!    cargo build, static ─▶ program ─┬───▶ tar ─▶ parapet-VERSION-ARCH.tar.gz
 //!                                    └─▶ umoci ─▶ parapet-VERSION-ARCH.oci.tar
 //! ```
@@ -121,6 +121,10 @@ fn debian(root: &Path, program: &Path) -> Result<PathBuf, Failure> {
     staged.copy(program, "usr/bin/parapet", 0o755)?;
     shell::run(&stage, &["strip", "--strip-unneeded", "usr/bin/parapet"])?;
     staged.man_pages()?;
+    staged.copy(&root.join("contrib/fence/fence_parapet"), "usr/sbin/fence_parapet", 0o755)?;
+    let manual = "usr/share/man/man8/fence_parapet.8";
+    staged.copy(&root.join("contrib/fence/fence_parapet.8"), manual, 0o644)?;
+    staged.compress(manual)?;
     for (name, place) in [
         ("bash", "usr/share/bash-completion/completions/parapet"),
         ("zsh", "usr/share/zsh/vendor-completions/_parapet"),

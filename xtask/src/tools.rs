@@ -76,6 +76,7 @@ const TOOLS: &[Tool] = &[
     tool(Tests, Program("nbd-client"), "nbd-client", "connects that kernel's NBD client"),
     tool(Tests, Program("mkfs.xfs"), "xfsprogs", "a file system on that client and on local disks"),
     tool(Tests, Program("mkfs.btrfs"), "btrfs-progs", "a file system on local disks"),
+    tool(Tests, Program("mkfs.ocfs2"), "ocfs2-tools", "a file system of two machines"),
     tool(Tests, Program("mount"), "mount", "mounts local disks"),
     tool(Tests, Program("blkid"), "util-linux", "reference for the type of our members"),
     tool(Tests, Program("cmp"), "diffutils", "compares contents of arrays"),

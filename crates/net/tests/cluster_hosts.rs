@@ -21,7 +21,7 @@ use cluster::wire;
 use io::tasks::complete;
 use io::{Clock, Completion, Cost, Disk, MemDisk, Op, Pool, TaskSet, Time, Timers};
 use net::cluster::area;
-use net::cluster::client::ClientDisk;
+use net::cluster::client::{ClientDisk, MOST};
 use net::cluster::coordinator::{CoordinatorServer, Duty, Store};
 use net::cluster::door::Session;
 use net::cluster::member::MemberServer;
@@ -285,6 +285,23 @@ fn go_on(level: Level) {
     for (block, value) in [(0, 1), (1, 3), (9, 2), (17, 4)] {
         assert_eq!((rig.read(&one, block), rig.read(&two, block)), (value, value));
     }
+}
+
+/// Each takes memory, and time of every member.
+#[test]
+fn few_blocks_of_many_large_requests_are_under_way_at_once() {
+    let rig = Rig::new(Level::Fragments);
+    let client = rig.client(1, &rig.coordinator());
+    let write = |_| {
+        let content = Pool::new(0).copy_of(&[7; 32 * BLOCK]);
+        client.submit(Op::write(0, content.freeze()))
+    };
+    let mut answers: Vec<_> = (0..50).map(write).collect();
+    rig.until(|| {
+        assert!(client.waiting() <= MOST + answers.len(), "{} are", client.waiting());
+        answers.retain_mut(|answer| answer.take_ready().is_none());
+        answers.is_empty()
+    });
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{Advice, FallocateFlags, OFlags, fadvise, fallocate};
+use rustix::io::Errno;
 
 use crate::failure::{Failure, Result, ensure};
 use crate::random::Random;
@@ -168,8 +169,15 @@ impl Exercise {
         let (at, len) = self.place(self.model.len(), 1);
         self.note(what, at, len);
         if len > 0 {
-            let how = how | FallocateFlags::KEEP_SIZE;
-            fallocate(&self.file, how, at as u64, len as u64).map_err(std::io::Error::from)?;
+            let done =
+                fallocate(&self.file, how | FallocateFlags::KEEP_SIZE, at as u64, len as u64);
+            match done {
+                // OCFS2 cannot do it in one.
+                Err(Errno::OPNOTSUPP) if how == FallocateFlags::ZERO_RANGE => {
+                    self.file.write_all_at(&vec![0; len], at as u64)?;
+                }
+                done => done.map_err(std::io::Error::from)?,
+            }
             self.model[at..at + len].fill(0);
         }
         Ok(())

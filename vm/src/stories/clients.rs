@@ -78,9 +78,9 @@ fn free_port() -> Result<u16> {
 
 /// Where NBD clients of TCP find the server.
 fn address(server: &Server<'_>) -> Result<String> {
-    let all = server.ready["data"]["nbd"].as_array().into_iter().flatten();
+    let all = server.process.ready["data"]["nbd"].as_array().into_iter().flatten();
     let tcp = all.filter_map(Value::as_str).find(|address| address.starts_with("tcp:"));
-    tcp.map(str::to_owned).ok_or_else(|| Failure::new(format!("no port: {}", server.ready)))
+    tcp.map(str::to_owned).ok_or_else(|| Failure::new(format!("no port: {}", server.process.ready)))
 }
 
 /// Writes the guest's parameters, and starts it.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Action, Coordinator, Role};
 use crate::ids::{ClientId, Incarnation, Ms, Region};
-use crate::record::Mark;
+use crate::record::{self, Mark};
 use crate::session::{Joined, Report};
 
 impl Coordinator {
@@ -60,7 +60,8 @@ impl Coordinator {
     }
 
     /// Starts to evict all incarnations of a client so far; [`Action::Evicted`] tells the end.
-    /// Returns the last of them; `None` if no client of this id is joined or holds a region.
+    /// Returns the last of them; `None` if no client of this id has ever joined, as far as this
+    /// reign knows.
     pub fn evict(
         &mut self,
         now: Ms,
@@ -77,7 +78,11 @@ impl Coordinator {
             _ => None,
         });
         let joined = leader.sessions.get(&client).map(|session| session.incarnation);
-        let upto = held.chain(joined).max()?;
+        // A join evicts all earlier incarnations first, so that no later one than the next was ever
+        // let in. That one may be alive: not heard yet in this reign, or for longer than its lease.
+        let evicted = record::evicted(&leader.commit.marks, client);
+        let unheard = evicted.map(|upto| Incarnation(upto.0.saturating_add(1)));
+        let upto = held.chain(joined).chain(unheard).max()?;
         leader.evict(client, upto, None);
         leader.tick(now, out);
         self.after(out);
@@ -88,8 +93,11 @@ impl Coordinator {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::{Config, Level, Mode, Shape};
     use crate::coordinator::Event;
-    use crate::ids::{CandidateId, Term};
+    use crate::coordinator::leader::Leader;
+    use crate::decisions::Version;
+    use crate::ids::{ArrayId, CandidateId, Epoch, Term};
     use crate::timing::Timing;
 
     /// The link between the coordinator and candidate 1 is cut for ever; candidate 2 hears both.
@@ -127,5 +135,23 @@ mod tests {
         one.handle(60_000, Event::Heard(Term(6), 0), &mut out);
         one.tick(60_000, &mut out);
         assert!(!out.is_empty(), "it takes over");
+    }
+
+    /// A client joined as incarnation 5, which put the eviction of 4 on record, and fell silent
+    /// without a region. It may come back, so it must be fenced.
+    #[test]
+    fn a_client_that_nobody_hears_is_evicted() {
+        let (level, mode) = (Level::Mirror, Mode::Shared);
+        let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 1, mode };
+        let config = Config { array: ArrayId(1), epoch: Epoch(1), shape, slots: Vec::new() };
+        let mut leader = Leader::new(Term(2), Timing::DEFAULT, 0, Version(1), config, 8);
+        leader.reading = None;
+        let client = ClientId(1);
+        leader.commit.record(true, Mark::Evicted(client, Incarnation(4)));
+        let mut coordinator = Coordinator::start(CandidateId(0), Timing::DEFAULT, 0);
+        coordinator.role = Role::Leading(Box::new(leader));
+        let mut out = Vec::new();
+        assert_eq!(coordinator.evict(1, client, &mut out), Some(Incarnation(5)));
+        assert_eq!(coordinator.evict(1, ClientId(2), &mut out), None, "it never joined");
     }
 }

@@ -1,8 +1,9 @@
 //! A client as a disk: the machine `cluster::client` over connections, under `io::Disk`.
 //!
 //! Reads are cut into blocks, writes where a stripe ends; [`DEPTH`] parts of each are with the
-//! machine at once. A write with FUA is a write and a flush. Nothing times out: requests wait until
-//! enough members are in sync, or fail with `Fenced` once the cluster has evicted this client.
+//! machine at once, and of all of them [`MOST`] as long as each has one. A write with FUA is a write
+//! and a flush. Nothing times out: requests wait until enough members are in sync, or fail with
+//! `Fenced` once the cluster has evicted this client.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -29,6 +30,8 @@ use super::{Spawn, milliseconds};
 
 /// Parts of one request with the machine at once.
 pub const DEPTH: usize = 64;
+/// Blocks of all requests with the machine at once.
+pub const MOST: usize = 128;
 
 type Answer = std::result::Result<Vec<u8>, Failure>;
 
@@ -159,7 +162,12 @@ impl ClientDisk {
         answer
     }
 
-    /// Executes these requests, [`DEPTH`] at once; passes on what they read, in order.
+    /// Blocks that are with the machine.
+    pub fn waiting(&self) -> usize {
+        self.0.requests.borrow().len()
+    }
+
+    /// Executes these requests, not all at once; passes on what they read, in order.
     async fn execute(
         &self,
         requests: impl Iterator<Item = Request>,
@@ -169,7 +177,7 @@ impl ClientDisk {
         let mut running: VecDeque<Completion<Answer>> = VecDeque::new();
         let mut outcome = Ok(());
         for request in requests {
-            if running.len() >= DEPTH
+            while (running.len() >= DEPTH || self.waiting() >= MOST)
                 && let Some(answer) = running.pop_front()
             {
                 outcome = outcome.and(answer.await.map(|bytes| each(&bytes)));
@@ -221,7 +229,7 @@ impl ClientDisk {
                 }
             }
             Work::Write(bufs) => {
-                let content: Vec<u8> = bufs.iter().flat_map(|buf| buf.iter().copied()).collect();
+                let content = bufs.iter().map(|buf| &buf[..]).collect::<Vec<_>>().concat();
                 let writes = self.parts(blocks).map(|part| {
                     let (from, to) = ((part.start - first) as usize, (part.end - first) as usize);
                     Request::Write(part.start, content[from * bytes..to * bytes].to_vec())

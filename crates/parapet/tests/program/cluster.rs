@@ -1,5 +1,7 @@
 //! Clusters of real processes: three members, two coordinators, two clients, and their deaths.
 
+mod fence;
+
 use std::process::{Child, Stdio};
 
 use serde_json::Value;

@@ -1,0 +1,13 @@
+# This machine is going to end in the midst of it: the host learns which files are durable.
+join
+{
+	number=0
+	while :; do
+		name="durable.$number"
+		head -c 65536 /dev/urandom >"/run/fs/$name"
+		sync "/run/fs/$name"
+		(cd /run/fs && sha256sum "$name") >>durable
+		number=$((number + 1))
+	done
+} &
+exercise 1000000000
