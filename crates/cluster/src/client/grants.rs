@@ -81,7 +81,9 @@ impl Client {
 
     pub(super) fn drain(&mut self, region: Region, grant: GrantId, out: &mut Vec<Action>) {
         match self.holds.get_mut(&region) {
-            Some(hold) if hold.grant == grant => {
+            // One that overtakes its grant comes again. What waits for the grant runs before, or
+            // clients could pass a region on for ever and use it never.
+            Some(hold) if hold.grant == grant && hold.phase != Phase::Wanting => {
                 hold.draining = true;
                 self.tend(region, out);
             }

@@ -52,8 +52,8 @@ impl Leader {
         if !(all || (late && in_sync >= self.config.needed().max(1))) {
             return;
         }
-        // Not those that are rebuilt: theirs may be old. Their marks would make holes where there are
-        // none, and together they might lack room.
+        // Not those that are rebuilt: theirs may be old. Their marks would make holes where there
+        // are none, and together they might lack room.
         let all = broken(Broken::RecoveryIntersects);
         let read = logs.iter().filter(|(member, _)| self.config.is_in_sync(**member) || all);
         let mut marks = Log::united(read.map(|(_, log)| log));

@@ -138,8 +138,8 @@ fn host(rng: &mut Rng) -> Host {
 }
 
 impl Ground {
-    /// Some seeds have a level with several blocks in a stripe. Drawn apart: the others stay as they
-    /// were.
+    /// Some seeds have a level with several blocks in a stripe. Drawn apart: the others stay as
+    /// they were.
     pub fn striped(rng: &mut Rng) -> Option<(Level, usize)> {
         let level = rng.pick(&[Level::Raid5, Level::Raid6]);
         let count = level.least() + rng.below(3) as usize;

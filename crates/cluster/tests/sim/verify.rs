@@ -17,8 +17,8 @@
 //! | I17 | copies and disorder of all messages, in every seed |
 //! | I18 | `decided`: each epoch once, and members enter through REBUILDING |
 //!
-//! Not expressed yet: I14 (nobody reports mismatches yet). Of I8, overlapping read-modify-writes show
-//! as I2, I3 and I6.
+//! Not expressed yet: I14 (nobody reports mismatches yet). Of I8, overlapping read-modify-writes
+//! show as I2, I3 and I6.
 
 use cluster::code;
 use cluster::config::{Config, Mode, State};

@@ -1,9 +1,9 @@
 //! A client as a disk: the machine `cluster::client` over connections, under `io::Disk`.
 //!
 //! Reads are cut into blocks, writes where a stripe ends; [`DEPTH`] parts of each are with the
-//! machine at once, and of all of them [`MOST`] as long as each has one. A write with FUA is a write
-//! and a flush. Nothing times out: requests wait until enough members are in sync, or fail with
-//! `Fenced` once the cluster has evicted this client.
+//! machine at once, and of all of them [`MOST`] as long as each has one. A write with FUA is a
+//! write and a flush. Nothing times out: requests wait until enough members are in sync, or fail
+//! with `Fenced` once the cluster has evicted this client.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};

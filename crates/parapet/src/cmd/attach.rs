@@ -16,8 +16,8 @@ pub(crate) struct Attach {
     /// Name or UUID of the array
     #[arg(value_name = "NAME")]
     name: String,
-    /// Way of the kernel's requests to the server [default: the first that the kernel offers, before
-    /// Linux 6.15 nbd before ublk]
+    /// Way of the kernel's requests to the server [default: the first that the kernel offers, but
+    /// nbd before ublk until Linux 6.15]
     #[arg(long, value_name = "WAY")]
     how: Option<How>,
     #[command(flatten)]

@@ -47,20 +47,17 @@ fn address(server: &Server) -> String {
     server.ready["address"].as_str().unwrap().trim_start_matches("tcp:").to_owned()
 }
 
-/// What came of a connection to one of our processes.
+/// What came of a connection to one of our processes: an answer, or an end without one and the
+/// error of the transport, if there was one.
 #[derive(Debug)]
-enum Outcome {
-    Told(Told),
-    /// It ended without an answer; the error of the transport, if there was one.
-    Closed(String),
-}
+struct Outcome(Result<Told, String>);
 
 impl Outcome {
     fn is_refusal(&self) -> bool {
         match self {
-            Outcome::Closed(_) => true,
-            Outcome::Told(Told::Failed(why)) => why.contains("does not allow this command"),
-            Outcome::Told(_) => false,
+            Outcome(Err(_)) => true,
+            Outcome(Ok(Told::Failed(why))) => why.contains("does not allow this command"),
+            Outcome(Ok(_)) => false,
         }
     }
 }
@@ -93,10 +90,10 @@ fn outcome(wrote: std::io::Result<()>, stream: &mut impl Read) -> Outcome {
     let (mut bytes, mut part) = (Vec::new(), [0; 4096]);
     loop {
         if let Ok((told, _)) = wire::decode::<Told>(&bytes) {
-            return Outcome::Told(told);
+            return Outcome(Ok(told));
         }
         match stream.read(&mut part) {
-            Ok(0) => return Outcome::Closed(String::new()),
+            Ok(0) => return Outcome(Err(String::new())),
             Ok(count) => bytes.extend(&part[..count]),
             Err(error) => {
                 assert_ne!(
@@ -105,7 +102,7 @@ fn outcome(wrote: std::io::Result<()>, stream: &mut impl Read) -> Outcome {
                     "it neither ends nor answers"
                 );
                 let wrote = wrote.err().map(|error| error.to_string()).unwrap_or_default();
-                return Outcome::Closed(format!("{error} {wrote}"));
+                return Outcome(Err(format!("{error} {wrote}")));
             }
         }
     }
@@ -232,14 +229,14 @@ fn a_cluster_works_over_tls_and_each_certificate_does_its_own_work_only() {
         assert!(outcome.is_refusal(), "{from}: {outcome:?}");
     }
     let report = talk(&rig.coordinator, "b", OPERATOR, Some(&Ask::Report));
-    assert!(matches!(&report, Outcome::Told(Told::Report(report)) if report.active), "{report:?}");
+    assert!(matches!(&report, Outcome(Ok(Told::Report(report))) if report.active), "{report:?}");
     let described = talk(&member, "b", OPERATOR, Some(&Ask::Describe));
-    let Outcome::Told(Told::Described(_, _, Some(label))) = described else { panic!("no label") };
+    let Outcome(Ok(Told::Described(_, _, Some(label)))) = described else { panic!("no label") };
     let format = Ask::Format(label);
     assert!(talk(&member, "b", OPERATOR, Some(&format)).is_refusal());
     assert!(matches!(
         talk(&member, "admin", OPERATOR, Some(&format)),
-        Outcome::Told(Told::Formatted(_))
+        Outcome(Ok(Told::Formatted(_)))
     ));
     assert!(rig.io(1, "read -P 1 0 1M"), "nothing was evicted or erased");
 
@@ -269,7 +266,7 @@ fn whoever_has_no_certificate_of_the_cluster_stays_outside() {
         (&first, "keys/old", "CertificateExpired", "certificate expired"),
         (&second, "foreign/admin", "", "invalid peer certificate"),
     ] {
-        let Outcome::Closed(why) = describe(to, from) else { panic!("{from} came in") };
+        let Outcome(Err(why)) = describe(to, from) else { panic!("{from} came in") };
         assert!(why.contains(alert), "{from}: {why}");
         until(|| world.log().contains(logged));
     }
@@ -279,7 +276,7 @@ fn whoever_has_no_certificate_of_the_cluster_stays_outside() {
     let frames = [wire::encode(&hello), wire::encode(&Ask::Describe)].concat();
     let wrote = plain.write_all(&frames);
     assert!(outcome(wrote, &mut plain).is_refusal());
-    assert!(matches!(describe(&first, "keys/admin"), Outcome::Told(Told::Described(..))));
+    assert!(matches!(describe(&first, "keys/admin"), Outcome(Ok(Told::Described(..)))));
 
     // Our own programs name the problem.
     let text = |keys: &str| {
@@ -311,7 +308,7 @@ fn whoever_has_no_certificate_of_the_cluster_stays_outside() {
     let other = std::fs::read(world.path("foreign/ca.pem")).unwrap();
     std::fs::write(world.path("keys/a/ca.pem"), other).unwrap();
     assert!(describe(&first, "keys/admin").is_refusal());
-    assert!(matches!(describe(&first, "foreign/admin"), Outcome::Told(Told::Described(..))));
+    assert!(matches!(describe(&first, "foreign/admin"), Outcome(Ok(Told::Described(..)))));
 }
 
 #[test]
@@ -325,7 +322,7 @@ fn strangers_in_a_crowd_do_not_keep_others_out() {
     let mut oldest = silent();
     let crowd: Vec<TcpStream> = (0..MAX_HANDSHAKES).map(|_| silent()).collect();
     let outcome = talk(&world, &to, "keys/a", &hello, Some(&Ask::Describe));
-    assert!(matches!(outcome, Outcome::Told(Told::Described(..))), "{outcome:?}");
+    assert!(matches!(outcome, Outcome(Ok(Told::Described(..)))), "{outcome:?}");
     oldest.set_read_timeout(Some(PATIENCE)).unwrap();
     assert_eq!(oldest.read(&mut [0; 1]).unwrap(), 0, "the oldest made room");
     drop(crowd);
