@@ -21,7 +21,7 @@ use cluster::wire;
 use io::tasks::complete;
 use io::{Clock, Completion, Cost, Disk, MemDisk, Op, Pool, TaskSet, Time, Timers};
 use net::cluster::area;
-use net::cluster::client::{ClientDisk, MOST};
+use net::cluster::client::{ClientDisk, WINDOW};
 use net::cluster::coordinator::{CoordinatorServer, Duty, Store};
 use net::cluster::door::Session;
 use net::cluster::member::MemberServer;
@@ -298,7 +298,7 @@ fn few_blocks_of_many_large_requests_are_under_way_at_once() {
     };
     let mut answers: Vec<_> = (0..50).map(write).collect();
     rig.until(|| {
-        assert!(client.waiting() <= MOST + answers.len(), "{} are", client.waiting());
+        assert!(client.waiting() <= WINDOW + answers.len(), "{} are", client.waiting());
         answers.retain_mut(|answer| answer.take_ready().is_none());
         answers.is_empty()
     });

@@ -1,7 +1,7 @@
 //! A client as a disk: the machine `cluster::client` over connections, under `io::Disk`.
 //!
 //! Reads are cut into blocks, writes where a stripe ends; [`DEPTH`] parts of each are with the
-//! machine at once, and of all of them [`MOST`] as long as each has one. A write with FUA is a
+//! machine at once, and of all of them [`WINDOW`] as long as each has one. A write with FUA is a
 //! write and a flush. Nothing times out: requests wait until enough members are in sync, or fail
 //! with `Fenced` once the cluster has evicted this client.
 
@@ -31,7 +31,7 @@ use super::{Spawn, milliseconds};
 /// Parts of one request with the machine at once.
 pub const DEPTH: usize = 64;
 /// Blocks of all requests with the machine at once.
-pub const MOST: usize = 128;
+pub const WINDOW: usize = 128;
 
 type Answer = std::result::Result<Vec<u8>, Failure>;
 
@@ -177,7 +177,7 @@ impl ClientDisk {
         let mut running: VecDeque<Completion<Answer>> = VecDeque::new();
         let mut outcome = Ok(());
         for request in requests {
-            while (running.len() >= DEPTH || self.waiting() >= MOST)
+            while (running.len() >= DEPTH || self.waiting() >= WINDOW)
                 && let Some(answer) = running.pop_front()
             {
                 outcome = outcome.and(answer.await.map(|bytes| each(&bytes)));
