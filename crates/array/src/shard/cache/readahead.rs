@@ -17,7 +17,7 @@
 //! **Where members rotate**, each reader in order is a stream, however many requests it has in
 //! flight: small ones of one reader keep only one or two disks busy, and those of several readers
 //! send the heads back and forth. Streams share the memory, and take turns (`Bounds::ahead_turn`).
-//! Two that share members with parity read whole [`runs`] of them.
+//! Two of about the same rate that share members with parity read whole [`runs`] of them.
 //!
 //! Missing blocks are recovered ahead, from redundancy that agrees with the data.
 //!
@@ -53,6 +53,10 @@ const LOYALTY: u64 = 64;
 
 /// A stream without a read for this long has probably ended: others that need its memory get it.
 const ENDED: Duration = Duration::from_secs(1);
+
+/// When streams have read this many bytes, what they have read so far counts half. Less would take
+/// the unsteady start of two equal streams for different rates.
+const LATELY: u64 = 128 << 20;
 
 /// The read-ahead of one shard.
 pub(crate) struct Ahead {
@@ -99,6 +103,8 @@ struct Stream {
     upto: u64,
     /// Half rows that were due in runs of members.
     half_rows: u64,
+    /// Bytes read lately.
+    lately: u64,
     /// By offset.
     pieces: Vec<Piece>,
 }
@@ -162,23 +168,36 @@ impl Ahead {
         if !self.rotational {
             return self.most;
         }
-        match self.others(streams, at) {
+        match self.others(streams, at).count() as u64 {
             0 => self.most.min((self.most / 2).max(2 * stripe)),
             others => self.most.min(self.total / (others + 1)),
         }
     }
 
-    /// How many other streams have read-ahead.
-    fn others(&self, streams: &[Stream], at: usize) -> u64 {
-        let others = |(other, stream): &(usize, &Stream)| *other != at && !stream.pieces.is_empty();
-        streams.iter().enumerate().filter(others).count() as u64
+    /// The other streams that have read-ahead.
+    fn others<'s>(&self, streams: &'s [Stream], at: usize) -> impl Iterator<Item = &'s Stream> {
+        let others = streams.iter().enumerate().filter(move |(other, _)| *other != at);
+        others.map(|(_, stream)| stream).filter(|stream| !stream.pieces.is_empty())
     }
 
-    /// True if the stream at `at` shares the members with one other, and reads runs of them. A slow
-    /// reader that has all that it wants leaves the members to the other one.
+    /// True if the stream at `at` shares the members with one other, and both read runs. Between
+    /// streams of different rates, runs would hold the faster one up.
     fn shares_runs(&self, streams: &[Stream], at: usize) -> bool {
-        let busy = |(other, stream): (usize, &Stream)| other != at && stream.is_read_ahead();
-        self.runs && self.others(streams, at) == 1 && streams.iter().enumerate().any(busy)
+        let mine = streams[at].lately;
+        let as_fast = |other: &Stream| {
+            let theirs = other.lately;
+            3 * mine.min(theirs) >= 2 * mine.max(theirs)
+        };
+        let mut others = self.others(streams, at);
+        self.runs && others.next().is_some_and(as_fast) && others.next().is_none()
+    }
+
+    /// Counts bytes of the stream at `at`.
+    fn count(&self, streams: &mut [Stream], at: usize, bytes: u64) {
+        streams[at].lately += bytes;
+        if streams.iter().map(|stream| stream.lately).sum::<u64>() > LATELY {
+            streams.iter_mut().for_each(|stream| stream.lately /= 2);
+        }
     }
 
     /// True if the stream at `at` gets no read-ahead now, because another one has waited too long.
@@ -303,6 +322,7 @@ impl Stream {
             window: 0,
             upto: 0,
             half_rows: 0,
+            lately: 0,
             pieces: Vec::new(),
         }
     }
@@ -333,11 +353,6 @@ impl Stream {
     fn drop_pieces(&mut self) {
         (self.window, self.upto, self.half_rows) = (0, 0, 0);
         self.pieces.clear();
-    }
-
-    /// Members have not yet read all of its pieces.
-    fn is_read_ahead(&self) -> bool {
-        self.pieces.iter().any(|piece| !matches!(piece.state, State::There(_)))
     }
 
     /// It is known to be a stream, and its reads are shorter than `most`.
@@ -391,6 +406,7 @@ impl Shard {
         let known = streams.iter().position(|stream| stream.end == unit.offset);
         if let Some(at) = known {
             streams[at].add_unit(unit, (seen, since), ahead.rotational);
+            ahead.count(&mut streams, at, unit.len);
             if ahead.yields(&streams, at) {
                 return;
             }
