@@ -13,17 +13,17 @@
 //! ```
 //!
 //! Each stream has half of a member's time, so the member reads two chunks of a run while the
-//! reader passes a row. So chunk `n` of a run that begins in row `r` is due when the reader comes to
-//! row `r + n / 2`, less a lead. Asked for much earlier, members would read it while the other stream
-//! waits; later, they would find nothing to read, and leave the run.
+//! reader passes a row. So chunk `n` of a run that begins in row `r` is due when the reader comes
+//! to row `r + n / 2`, less a lead. Asked for much earlier, members would read it while the other
+//! stream waits; later, they would find nothing to read, and leave the run.
 
 use std::ops::Range;
 
 use layout::{Family, Geometry, Slot, Stripe, StripeMap, StripeRole};
 
-/// How much earlier chunks are due, in half rows. On modelled disks, two thirds of a half row give two
-/// readers all of one's rate if they ask again at once, but a fifth less than windows do if they
-/// pause for 0.1 ms. With three, both get 0.97 of it.
+/// How much earlier chunks are due, in half rows. On modelled disks, two thirds of a half row give
+/// two readers all of one's rate if they ask again at once, but a fifth less than windows do if
+/// they pause for 0.1 ms. With three, both get 0.97 of it.
 const LEAD: u64 = 3;
 
 /// True if members read long enough runs, of at least `least` bytes, and these fit in `most` bytes
