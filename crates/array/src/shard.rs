@@ -126,7 +126,7 @@ impl Shard {
             count: blueprint.loads.len(),
             requests: Requests::new(index, Arc::clone(&blueprint.loads)),
             cache: Cache::new(bounds.cache_bytes),
-            ahead: Ahead::new(&bounds, blueprint.limits.rotational, blueprint.geometry.slots()),
+            ahead: Ahead::new(&bounds, blueprint.limits.rotational, &blueprint.geometry),
             lists: RefCell::default(),
             jobs: Completions::new(),
             regions: HeldRegions::new(intent),

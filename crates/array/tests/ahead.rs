@@ -192,6 +192,34 @@ fn where_members_rotate_streams_that_ended_give_their_memory_back() {
     assert!(last < LATENCY * 10, "{last:?}, and others have ended");
 }
 
+/// Two readers get runs of members, up to the end of the array, and nothing is read twice.
+#[test]
+fn two_streams_share_rotating_members_with_parity() {
+    for (level, members) in [(Level::Raid5, 5), (Level::Raid6, 6)] {
+        let (world, array) = started(level, members, |world| {
+            world.host.bounds.ahead_bytes = 1 << 20;
+            world.host.bounds.ahead_rotating_bytes = 2 << 20;
+            world.host.bounds.ahead_member_bytes = 4 * CHUNK;
+            world.disks.iter().for_each(|disk| disk.rotational.set(true));
+        });
+        let (chunks, capacity) = (128, array.geometry().capacity());
+        let starts = [0, (capacity / CHUNK - chunks) * CHUNK];
+        let start = world.clock.now();
+        for number in 0..chunks {
+            let at = starts[0] + number * CHUNK;
+            let first = world.read(&array, at, CHUNK as usize).expect("the array is healthy");
+            assert!(first == pattern(at, CHUNK as usize, 1), "{level}: wrong bytes at {at}");
+            let at = starts[1] + number * CHUNK;
+            let second = world.read(&array, at, CHUNK as usize).expect("the array is healthy");
+            assert!(second.iter().all(|&byte| byte == 0), "{level}: wrong bytes at {at}");
+        }
+        let took = world.clock.now() - start;
+        assert!(took < LATENCY * 100, "{level}: {took:?} for {} reads", 2 * chunks);
+        let most = 2 * chunks * CHUNK + (2 << 20);
+        assert!(read_bytes(&array) <= most, "{level}: something is read twice");
+    }
+}
+
 #[test]
 fn writes_are_never_hidden() {
     for cache in [CacheMode::None, CacheMode::Writeback] {

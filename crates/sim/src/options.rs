@@ -460,6 +460,8 @@ fn draw_cache(rng: &mut Rng, shape: &mut Shape, wish: Option<CacheMode>) {
     shape.bounds.ahead_streams = rng.pick(&[1, 8]);
     shape.bounds.cache_linger = Duration::from_micros(rng.pick(&[100, 3000, 1_000_000]));
     shape.bounds.ahead_rotating_bytes = rng.pick(&[0, 8 << 10, 64 << 10, 16 << 20]);
+    // Runs of members are read ahead if they are longer.
+    shape.bounds.ahead_member_bytes = rng.pick(&[8 << 10, 3 << 20]);
 }
 
 /// The intent log, and when reads are done again.

@@ -17,6 +17,7 @@
 //! **Where members rotate**, each reader in order is a stream, however many requests it has in
 //! flight: small ones of one reader keep only one or two disks busy, and those of several readers
 //! send the heads back and forth. Streams share the memory, and take turns (`Bounds::ahead_turn`).
+//! Two of about the same rate that share members with parity read whole [`runs`] of them.
 //!
 //! Missing blocks are recovered ahead, from redundancy that agrees with the data.
 //!
@@ -28,11 +29,14 @@
 //!
 //! No deadlock: a read waits only for pieces that a worker has begun to read.
 
+mod runs;
+
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
 use std::time::Duration;
 
 use io::{Budget, Buf, Class, Permit, Signal, Time};
+use layout::Geometry;
 use metadata::Bounds;
 
 use crate::rows::engine::RowOp;
@@ -50,6 +54,10 @@ const LOYALTY: u64 = 64;
 /// A stream without a read for this long has probably ended: others that need its memory get it.
 const ENDED: Duration = Duration::from_secs(1);
 
+/// When streams have read this many bytes, what they have read so far counts half. Less would take
+/// the unsteady start of two equal streams for different rates.
+const LATELY: u64 = 128 << 20;
+
 /// The read-ahead of one shard.
 pub(crate) struct Ahead {
     streams: RefCell<Vec<Stream>>,
@@ -57,6 +65,8 @@ pub(crate) struct Ahead {
     most: u64,
     /// Some members rotate.
     rotational: bool,
+    /// Two streams read runs of members.
+    runs: bool,
     /// See `Bounds::ahead_turn`.
     turn: Duration,
     /// Memory of all streams: see `Bounds::ahead_streams`.
@@ -89,8 +99,12 @@ struct Stream {
     since: Time,
     /// Size of its next read-ahead.
     window: u64,
-    /// End of its read-ahead.
+    /// Everything before it is read ahead, or was.
     upto: u64,
+    /// Half rows that were due in runs of members.
+    half_rows: u64,
+    /// Bytes read lately.
+    lately: u64,
     /// By offset.
     pieces: Vec<Piece>,
 }
@@ -119,13 +133,13 @@ enum Found {
 }
 
 impl Ahead {
-    /// Read-ahead of an array with this many slots.
-    pub(crate) fn new(bounds: &Bounds, rotational: bool, slots: usize) -> Ahead {
+    /// Read-ahead of an array.
+    pub(crate) fn new(bounds: &Bounds, rotational: bool, geometry: &Geometry) -> Ahead {
         let streams = bounds.ahead_streams;
         let all = bounds.ahead_bytes.saturating_mul(streams as u64);
         let (most, total) = if rotational {
             // Small arrays need less for their members' full rate.
-            let width = bounds.ahead_member_bytes * slots as u64;
+            let width = bounds.ahead_member_bytes * geometry.slots() as u64;
             let most = bounds.ahead_rotating_bytes.min(width.max(2 * bounds.ahead_bytes));
             (most, all.min(2 * most))
         } else {
@@ -136,6 +150,7 @@ impl Ahead {
             streams: RefCell::new(Vec::with_capacity(streams)),
             most,
             rotational,
+            runs: rotational && runs::pay(geometry, bounds.ahead_member_bytes, most),
             turn: bounds.ahead_turn,
             room: Budget::new(total),
             total,
@@ -153,10 +168,35 @@ impl Ahead {
         if !self.rotational {
             return self.most;
         }
-        let others = |(other, stream): &(usize, &Stream)| *other != at && !stream.pieces.is_empty();
-        match streams.iter().enumerate().filter(others).count() as u64 {
+        match self.others(streams, at).count() as u64 {
             0 => self.most.min((self.most / 2).max(2 * stripe)),
             others => self.most.min(self.total / (others + 1)),
+        }
+    }
+
+    /// The other streams that have read-ahead.
+    fn others<'s>(&self, streams: &'s [Stream], at: usize) -> impl Iterator<Item = &'s Stream> {
+        let others = streams.iter().enumerate().filter(move |(other, _)| *other != at);
+        others.map(|(_, stream)| stream).filter(|stream| !stream.pieces.is_empty())
+    }
+
+    /// True if the stream at `at` shares the members with one other, and both read runs. Between
+    /// streams of different rates, runs would hold the faster one up.
+    fn shares_runs(&self, streams: &[Stream], at: usize) -> bool {
+        let mine = streams[at].lately;
+        let as_fast = |other: &Stream| {
+            let theirs = other.lately;
+            3 * mine.min(theirs) >= 2 * mine.max(theirs)
+        };
+        let mut others = self.others(streams, at);
+        self.runs && others.next().is_some_and(as_fast) && others.next().is_none()
+    }
+
+    /// Counts bytes of the stream at `at`.
+    fn count(&self, streams: &mut [Stream], at: usize, bytes: u64) {
+        streams[at].lately += bytes;
+        if streams.iter().map(|stream| stream.lately).sum::<u64>() > LATELY {
+            streams.iter_mut().for_each(|stream| stream.lately /= 2);
         }
     }
 
@@ -281,6 +321,8 @@ impl Stream {
             since,
             window: 0,
             upto: 0,
+            half_rows: 0,
+            lately: 0,
             pieces: Vec::new(),
         }
     }
@@ -309,14 +351,32 @@ impl Stream {
     }
 
     fn drop_pieces(&mut self) {
-        (self.window, self.upto) = (0, 0);
+        (self.window, self.upto, self.half_rows) = (0, 0, 0);
         self.pieces.clear();
+    }
+
+    /// It is known to be a stream, and its reads are shorter than `most`.
+    fn needs_ahead(&self, most: u64) -> bool {
+        self.in_a_row >= IN_A_ROW && self.waited && self.len < most
+    }
+
+    /// What is not read ahead of a range, up to the next piece.
+    fn gap(&self, range: Range<u64>) -> Range<u64> {
+        let (mut start, mut end) = (range.start, range.end);
+        for piece in &self.pieces {
+            if piece.start > start {
+                end = end.min(piece.start);
+                break;
+            }
+            start = start.max(piece.end);
+        }
+        start..end
     }
 
     /// The range to read ahead now, with windows of at most `most` bytes. It ends at a multiple of
     /// `step` once the window is as large.
     fn wanted(&mut self, most: u64, step: u64) -> Option<Range<u64>> {
-        if self.in_a_row < IN_A_ROW || !self.waited || self.len >= most {
+        if !self.needs_ahead(most) {
             return None;
         }
         self.upto = self.upto.max(self.end);
@@ -346,12 +406,18 @@ impl Shard {
         let known = streams.iter().position(|stream| stream.end == unit.offset);
         if let Some(at) = known {
             streams[at].add_unit(unit, (seen, since), ahead.rotational);
+            ahead.count(&mut streams, at, unit.len);
             if ahead.yields(&streams, at) {
                 return;
             }
             let stripe = self.engine.setup.geometry.stripe_bytes();
             let most = ahead.share(&streams, at, stripe);
-            while !self.extend(&mut streams[at], most) && ahead.reclaim(&mut streams, since) {}
+            let runs = ahead.shares_runs(&streams, at) && self.engine.view().is_whole();
+            let extend = |stream: &mut Stream| match runs {
+                true => self.extend_runs(stream, most),
+                false => self.extend(stream, most),
+            };
+            while !extend(&mut streams[at]) && ahead.reclaim(&mut streams, since) {}
         } else if streams.len() < bounds.ahead_streams {
             streams.push(Stream::new(unit, (seen, since)));
         } else {
@@ -371,24 +437,62 @@ impl Shard {
         let step = self.piece_border(most);
         let whole = if ahead.rotational { step } else { 1 };
         let Some(range) = stream.wanted(most, whole) else { return true };
-        let geometry = &self.engine.setup.geometry;
-        let mut end = range.end.min(geometry.capacity());
-        if self.count > 1 {
-            // A region belongs to one shard.
-            let region = geometry.region_bytes();
-            end = end.min((stream.end.saturating_sub(1) / region + 1) * region);
-        }
+        let end = range.end.min(self.last_of(stream));
         while stream.upto < end {
-            let start = stream.upto;
-            let to = ((start / step + 1) * step).min(end);
-            let Some(memory) = ahead.room.try_take(memory_of(to - start)) else { return false };
-            let number = ahead.next.replace(ahead.next.get() + 1);
-            let piece = Piece { number, start, end: to, state: State::Queued, _memory: memory };
-            stream.pieces.push(piece);
-            stream.upto = to;
-            let unit = Unit::unasked(self.engine.index, start..to, Action::ReadAhead(number));
-            ahead.outbox.borrow_mut().push(unit);
+            let to = ((stream.upto / step + 1) * step).min(end);
+            let gap = stream.gap(stream.upto..to);
+            if !self.add_piece(stream, &gap) {
+                return false;
+            }
+            stream.upto = gap.start.max(gap.end);
         }
+        true
+    }
+
+    /// Puts the chunks that are due in the outbox. False if memory is short.
+    fn extend_runs(&self, stream: &mut Stream, most: u64) -> bool {
+        let geometry = &self.engine.setup.geometry;
+        let due = stream.half_rows..runs::due(geometry, stream.end);
+        if due.is_empty() || !stream.needs_ahead(most) {
+            return true;
+        }
+        let last = self.last_of(stream);
+        let whole = runs::each_due(geometry, &due, |chunk| {
+            let gap = stream.gap(chunk.start.max(stream.end)..chunk.end.min(last));
+            self.add_piece(stream, &gap)
+        });
+        if whole {
+            stream.half_rows = due.end;
+        }
+        stream.upto = stream.gap(stream.upto.max(stream.end)..last).start;
+        whole
+    }
+
+    /// Where the read-ahead of a stream ends at the latest.
+    fn last_of(&self, stream: &Stream) -> u64 {
+        let geometry = &self.engine.setup.geometry;
+        if self.count == 1 {
+            return geometry.capacity();
+        }
+        // A region belongs to one shard.
+        let region = geometry.region_bytes();
+        let end = (stream.end.saturating_sub(1) / region + 1) * region;
+        end.min(geometry.capacity())
+    }
+
+    /// Puts a piece in the outbox, unless it is empty. False if memory is short.
+    fn add_piece(&self, stream: &mut Stream, range: &Range<u64>) -> bool {
+        if range.is_empty() {
+            return true;
+        }
+        let (ahead, Range { start, end }) = (&self.ahead, range.clone());
+        let Some(memory) = ahead.room.try_take(memory_of(end - start)) else { return false };
+        let number = ahead.next.replace(ahead.next.get() + 1);
+        let place = stream.pieces.partition_point(|piece| piece.start < start);
+        let piece = Piece { number, start, end, state: State::Queued, _memory: memory };
+        stream.pieces.insert(place, piece);
+        let unit = Unit::unasked(self.engine.index, start..end, Action::ReadAhead(number));
+        ahead.outbox.borrow_mut().push(unit);
         true
     }
 
