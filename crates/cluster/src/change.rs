@@ -12,8 +12,9 @@
 //! again. A delta that is computed again would use data of which a part is new already, and parity
 //! would be wrong without a trace.
 //!
-//! The result lacks parity of a member that was missing. The region is stale on it then, and is
-//! rebuilt only when its holder has given it back.
+//! The result has the bytes of members that are missing, too. A client may have the grant of a newer
+//! epoch than it knows: a member that it counts as missing may be in sync, and gets the write when
+//! it is sent again.
 //!
 //! Invariants: all that is read is in sync. Nobody else changes the stripe between reading and the
 //! last write: the holder of the region locks the stripe.
@@ -22,7 +23,7 @@ use std::ops::Range;
 
 use crate::broken::{Broken, broken};
 use crate::code::{self, Pieces};
-use crate::config::{Config, State};
+use crate::config::Config;
 use crate::ids::MemberId;
 
 /// How new parity is computed.
@@ -81,12 +82,8 @@ impl Change {
         }
         let [own, parity, rest] = self.split(config);
         let in_sync = |member: &MemberId| config.is_in_sync(*member);
-        let missing = |member: &MemberId| config.slot(*member).state == State::Missing;
         let mut ways = Vec::new();
-        if own.iter().all(in_sync) && parity.iter().all(|it| in_sync(it) || missing(it)) {
-            let parity: Vec<MemberId> = parity.into_iter().filter(in_sync).collect();
-            // Without parity there is nothing to compute.
-            let own = if parity.is_empty() { Vec::new() } else { own };
+        if own.iter().chain(&parity).all(in_sync) {
             ways.push((Way::Delta, own.into_iter().chain(parity).collect()));
         }
         if rest.iter().all(in_sync) {
@@ -109,10 +106,8 @@ impl Change {
         let length = bytes.len() / own.len();
         let new = own.iter().copied().zip(bytes.chunks(length).map(<[u8]>::to_vec));
         if way == Way::Delta {
-            let parity = parity.into_iter().enumerate();
-            let parity = parity.filter_map(|(number, member)| {
-                let old = got.get(&member)?.clone();
-                Some((member, self.updated(number, old, &own, bytes, got)))
+            let parity = parity.into_iter().enumerate().map(|(number, member)| {
+                (member, self.updated(number, got[&member].clone(), &own, bytes, got))
             });
             return new.chain(parity).collect();
         }
@@ -156,7 +151,7 @@ impl Change {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Level, Mode, Shape, Slot};
+    use crate::config::{Level, Mode, Shape, Slot, State};
     use crate::ids::{ArrayId, BootId, Epoch};
 
     fn config(level: Level, states: &str) -> Config {
@@ -171,8 +166,8 @@ mod tests {
         Config { array: ArrayId(1), epoch: Epoch(1), shape, slots: slots.collect() }
     }
 
-    /// Every change, in every state that the level tolerates, gives the stripe of its new content
-    /// on all members that are not missing.
+    /// Every change, in every state that the level tolerates, gives the stripe of its new content,
+    /// also on members that are missing.
     #[test]
     fn every_way_gives_the_same_stripe() {
         let mut ways = Vec::new();
@@ -209,7 +204,7 @@ mod tests {
                 let mut new = old.clone();
                 new[2 * start..2 * end].copy_from_slice(&bytes);
                 let expected = code::pieces(&config.shape, members, stripe, &new);
-                for member in config.live() {
+                for member in config.members() {
                     let after = settled.get(&member).unwrap_or(&before[&member]);
                     assert_eq!(
                         *after, expected[&member],
