@@ -93,11 +93,11 @@ impl Coordinator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Config, Level, Mode, Shape};
+    use crate::config::{Config, Level, Mode, Shape, Slot, State};
     use crate::coordinator::Event;
     use crate::coordinator::leader::Leader;
     use crate::decisions::Version;
-    use crate::ids::{ArrayId, CandidateId, Epoch, Term};
+    use crate::ids::{ArrayId, BootId, CandidateId, Epoch, Term};
     use crate::timing::Timing;
 
     /// The link between the coordinator and candidate 1 is cut for ever; candidate 2 hears both.
@@ -143,7 +143,8 @@ mod tests {
     fn a_client_that_nobody_hears_is_evicted() {
         let (level, mode) = (Level::Mirror, Mode::Shared);
         let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 1, mode };
-        let config = Config { array: ArrayId(1), epoch: Epoch(1), shape, slots: Vec::new() };
+        let slots = vec![Slot { state: State::InSync, boot: BootId(1) }];
+        let config = Config { array: ArrayId(1), epoch: Epoch(1), shape, slots };
         let mut leader = Leader::new(Term(2), Timing::DEFAULT, 0, Version(1), config, 8);
         leader.reading = None;
         let client = ClientId(1);
