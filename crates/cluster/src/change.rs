@@ -12,9 +12,9 @@
 //! again. A delta that is computed again would use data of which a part is new already, and parity
 //! would be wrong without a trace.
 //!
-//! The result has the bytes of members that are missing, too. A client may have the grant of a newer
-//! epoch than it knows: a member that it counts as missing may be in sync, and gets the write when
-//! it is sent again.
+//! The result has the bytes of members that are missing, too. A client may have the grant of a
+//! newer epoch than it knows: a member that it counts as missing may be in sync, and gets the write
+//! when it is sent again.
 //!
 //! Invariants: all that is read is in sync. Nobody else changes the stripe between reading and the
 //! last write: the holder of the region locks the stripe.
