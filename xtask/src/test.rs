@@ -82,8 +82,8 @@ const STEPS: &[Step] = &[
     ),
     step(
         "hosts",
-        "a cluster on three hosts: a client dies",
-        "cargo xtask hosts --fast --seed 1 --only client-killed",
+        "a cluster on three hosts: a client dies, then a host is cut off",
+        "cargo xtask hosts --fast --seed 1 --only client-killed --only host-cut",
         1,
     ),
     step(

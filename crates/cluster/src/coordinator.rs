@@ -87,6 +87,8 @@ pub struct Coordinator {
     heard_ms: Ms,
     /// The coordinator heard without the help of others, and when.
     direct: Option<(Term, Ms)>,
+    /// When its election began.
+    elects_ms: Ms,
     /// The highest term heard of.
     floor: Term,
     role: Role,
@@ -98,9 +100,19 @@ pub struct Coordinator {
 impl Coordinator {
     /// A candidate that stands by.
     pub fn start(me: CandidateId, timing: Timing, now: Ms) -> Coordinator {
-        let (heard_ms, direct, floor, role) = (now, None, Term(0), Role::Standby);
-        let (most_marks, asked, asked_ms) = (room::MOST_MARKS, 0, None);
-        Coordinator { me, timing, most_marks, now, heard_ms, direct, floor, role, asked, asked_ms }
+        Coordinator {
+            me,
+            timing,
+            most_marks: room::MOST_MARKS,
+            now,
+            heard_ms: now,
+            direct: None,
+            elects_ms: now,
+            floor: Term(0),
+            role: Role::Standby,
+            asked: 0,
+            asked_ms: None,
+        }
     }
 
     /// With room for at least one mark, but fewer than usual.
@@ -147,13 +159,11 @@ impl Coordinator {
         self.now = now;
         match event {
             Event::Beat(term) => {
-                self.floor = self.floor.max(term);
-                self.heard_ms = now;
                 self.direct = Some((term, now));
+                self.heard(term, now);
             }
             Event::Heard(term, ago_ms) if term >= self.floor => {
-                self.floor = term;
-                self.heard_ms = self.heard_ms.max(now.saturating_sub(ago_ms));
+                self.heard(term, now.saturating_sub(ago_ms));
             }
             Event::Heard(..) => {}
             Event::Store(number, outcome) => {
@@ -188,16 +198,30 @@ impl Coordinator {
                 leader.tick(now, out);
             }
             Role::Standby => {
-                // Candidates take turns, so that they rarely compete.
-                let patience = self.timing.takeover_ms * (2 + u64::from(self.me.0)) / 2;
-                if now.saturating_sub(self.heard_ms) > patience {
+                if now.saturating_sub(self.heard_ms) > self.patience_ms() {
                     self.role = Role::Electing(None);
+                    self.elects_ms = now;
                     self.ask(Request::Read, out);
                 }
             }
             Role::Electing(_) => {}
         }
         self.after(out);
+    }
+
+    /// How long it waits for a coordinator. Candidates take turns, so that they rarely compete.
+    fn patience_ms(&self) -> Ms {
+        self.timing.takeover_ms * (2 + u64::from(self.me.0)) / 2
+    }
+
+    /// A coordinator was alive at `since`: no election, unless it has asked for the lead already.
+    fn heard(&mut self, term: Term, since: Ms) {
+        self.floor = self.floor.max(term);
+        self.heard_ms = self.heard_ms.max(since);
+        let recently = self.now.saturating_sub(self.heard_ms) <= self.patience_ms();
+        if recently && matches!(self.role, Role::Electing(None)) {
+            self.stand_by();
+        }
     }
 
     fn ask(&mut self, request: Request, out: &mut Vec<Action>) {
@@ -244,6 +268,13 @@ impl Coordinator {
             }
             // Another candidate was faster.
             Role::Electing(Some(term)) if value.term >= *term => {
+                self.floor = self.floor.max(value.term);
+                self.stand_by();
+            }
+            // It was cut off, and could not have heard anybody: it listens first.
+            Role::Electing(None)
+                if self.now.saturating_sub(self.elects_ms) > self.timing.store_ms =>
+            {
                 self.floor = self.floor.max(value.term);
                 self.stand_by();
             }

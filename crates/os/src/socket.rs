@@ -93,6 +93,15 @@ impl Socket {
         }
     }
 
+    /// Ends the connection when bytes have had no acknowledgement for so long. Without this, a
+    /// connection over a network that was cut waits longer and longer before it tries again, also
+    /// when the network is back. Nothing for unix sockets.
+    pub fn limit_silence(&self, most: Duration) {
+        let most = u32::try_from(most.as_millis()).unwrap_or(u32::MAX);
+        // Only TCP has it.
+        let _ = sockopt::set_tcp_user_timeout(&self.watched, most);
+    }
+
     /// Two sockets, connected with each other.
     ///
     /// # Errors

@@ -96,7 +96,7 @@ mod tests {
     use crate::config::{Config, Level, Mode, Shape, Slot, State};
     use crate::coordinator::Event;
     use crate::coordinator::leader::Leader;
-    use crate::decisions::Version;
+    use crate::decisions::{Outcome, Request, Value, Version};
     use crate::ids::{ArrayId, BootId, CandidateId, Epoch, Term};
     use crate::timing::Timing;
 
@@ -125,6 +125,55 @@ mod tests {
                 return;
             }
         }
+    }
+
+    fn asks(out: &[Action]) -> Vec<&Request> {
+        let requests = out.iter().filter_map(|action| match action {
+            Action::Store(_, request) => Some(request),
+            _ => None,
+        });
+        requests.collect()
+    }
+
+    /// A candidate whose host was cut off hears nobody, and elects in vain. When the store answers
+    /// again, the coordinator of the others is alive and must not be replaced.
+    #[test]
+    fn a_candidate_that_was_cut_off_listens_before_it_elects() {
+        let (timing, out) = (Timing::DEFAULT, &mut Vec::new());
+        let mut one = Coordinator::start(CandidateId(0), timing, 0);
+        let end = 60_000;
+        (0..end).step_by(200).for_each(|now| one.tick(now, out));
+        assert!(asks(out).len() > 10 && asks(out).iter().all(|it| **it == Request::Read));
+        let (level, mode) = (Level::Mirror, Mode::Shared);
+        let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 1, mode };
+        let slots = vec![Slot { state: State::InSync, boot: BootId(1) }];
+        let config = Config { array: ArrayId(1), epoch: Epoch(1), shape, slots };
+        let value = Value { term: Term(7), leader: CandidateId(1), config };
+        let mut answer = |one: &mut Coordinator, now| {
+            let (number, out) = (one.asked, &mut Vec::new());
+            one.handle(now, Event::Store(number, Outcome::Done(Version(1), value.clone())), out);
+            out.clone()
+        };
+        assert!(asks(&answer(&mut one, end)).is_empty(), "it listens");
+        out.clear();
+        one.handle(end + 100, Event::Beat(Term(7)), out);
+        (end..end + timing.takeover_ms).step_by(200).for_each(|now| one.tick(now, out));
+        assert!(asks(out).is_empty(), "it hears the coordinator");
+        let late = end + 3 * timing.takeover_ms;
+        one.tick(late, out);
+        assert_eq!(asks(out), [&Request::Read], "it hears nobody any more");
+        assert!(matches!(asks(&answer(&mut one, late + 1))[..], [Request::Cas(..)]));
+    }
+
+    #[test]
+    fn an_election_ends_when_a_coordinator_is_heard() {
+        let (timing, out) = (Timing::DEFAULT, &mut Vec::new());
+        let mut one = Coordinator::start(CandidateId(0), timing, 0);
+        one.tick(10_000, out);
+        assert_eq!(asks(out).len(), 1);
+        one.handle(10_001, Event::Beat(Term(7)), out);
+        one.tick(10_001 + timing.store_ms, out);
+        assert_eq!(asks(out).len(), 1, "no further request");
     }
 
     #[test]

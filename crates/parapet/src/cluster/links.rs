@@ -17,9 +17,12 @@ use crate::daemon::first;
 use crate::failure::{Failure, Id, Result};
 
 /// How long a connection may take to be made.
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(3);
 /// Pauses between attempts: the first one, and the longest.
-const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_secs(2)];
+const PAUSES: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(500)];
+/// A peer that has not acknowledged bytes for so long is cut off, or was: the connection is made
+/// again. With `CONNECT` and the longest pause this is well below the lease of a client.
+const SILENCE: Duration = Duration::from_secs(3);
 /// A connection that held for so long was a good one.
 const GOOD: Duration = Duration::from_secs(1);
 
@@ -46,6 +49,7 @@ impl Target {
         let alarm = clock.sleep_until(clock.now() + CONNECT);
         let connected = async {
             let socket = Box::new(Socket::connect(&self.at.0, on).await?);
+            socket.limit_silence(SILENCE);
             match (&self.at.0, &self.keys) {
                 (Address::Tcp(tcp), Some(keys)) => keys.connect(socket, tcp.ip(), self.role).await,
                 _ => Ok(socket as Box<dyn Stream>),
