@@ -1,11 +1,11 @@
 //! The program under torture: its commands, and its server as a process that can be killed.
 
+use parapet_torture::first_line::first_line;
 use parapet_torture::process_group::ProcessGroup;
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 /// Longer than this, and it hangs.
@@ -110,13 +110,7 @@ impl Program<'_> {
         command.args(["serve", "--json", "-v", "--nbd", &nbd, "--control", &control]).args(words);
         let started = command.stdout(Stdio::piped()).stderr(self.log()).spawn();
         let mut child = started.map_err(|error| format!("{}: {error}", self.path.display()))?;
-        let output = child.stdout.take().expect("its output was asked for");
-        let (sender, first) = channel();
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            let _ = BufReader::new(output).read_line(&mut line);
-            let _ = sender.send(line);
-        });
+        let first = first_line(&mut child);
         Ok(Server { child, first })
     }
 }

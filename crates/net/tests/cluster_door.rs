@@ -1,11 +1,13 @@
 //! The entrance of a cluster's processes: who comes in, and what a stranger costs.
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
+#[path = "common/hand.rs"]
+mod hand;
 #[allow(dead_code)]
 #[path = "nbd/pipe.rs"]
 mod pipe;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,8 +15,9 @@ use cluster::ids::{ArrayId, CandidateId, ClientId, Incarnation, MemberId};
 use cluster::roles::{Holder, Role};
 use cluster::session::{Ask, Hello, Speaker, Told};
 use cluster::wire;
+use hand::Hand;
 use io::tasks::complete;
-use io::{Clock, Completion, Cost, MemDisk, Stream, TaskSet, Time, Timers};
+use io::{Clock, MemDisk, Stream, TaskSet};
 use net::cluster::door::{Accepting, Door, Guard, MAX_SESSIONS};
 use net::cluster::member::MemberServer;
 use net::nbd::limits::{HANDSHAKE_TIME, MAX_HANDSHAKES};
@@ -23,26 +26,6 @@ use pipe::{End, pair};
 const CLIENT: Speaker = Speaker::Client(ClientId(1), Incarnation(5));
 /// Bytes of a frame's head that announce a long body.
 const LONG: [u8; 16] = *b"PpCl\x01\0\x06\0\0\0\x10\0\0\0\0\0";
-
-/// Time that a test moves on.
-#[derive(Default)]
-struct Hand {
-    now: Cell<u64>,
-    timers: Timers,
-}
-
-impl Clock for Hand {
-    fn now(&self) -> Time {
-        Time(self.now.get())
-    }
-    fn sleep_until(&self, at: Time) -> Completion<()> {
-        self.timers.sleep_until(at)
-    }
-    fn unix_micros(&self) -> u64 {
-        0
-    }
-    fn charge(&self, _: Cost, _: u64) {}
-}
 
 /// Vouches for one holder, whoever connects.
 struct Vouching(Holder);

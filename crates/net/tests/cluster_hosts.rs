@@ -1,11 +1,13 @@
 //! A whole cluster in memory: three members, a coordinator, two clients; the death of a member.
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
+#[path = "common/hand.rs"]
+mod hand;
 #[allow(dead_code)]
 #[path = "nbd/pipe.rs"]
 mod pipe;
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::{Future, ready};
 use std::pin::Pin;
 use std::rc::Rc;
@@ -18,8 +20,9 @@ use cluster::roles::Holder;
 use cluster::session::{Ask, Hello, Label, Speaker, Told};
 use cluster::timing::Timing;
 use cluster::wire;
+use hand::Hand;
 use io::tasks::complete;
-use io::{Clock, Completion, Cost, Disk, MemDisk, Op, Pool, TaskSet, Time, Timers};
+use io::{Clock, Disk, MemDisk, Op, Pool, TaskSet};
 use net::cluster::area;
 use net::cluster::client::{ClientDisk, WINDOW};
 use net::cluster::coordinator::{CoordinatorServer, Duty, Store};
@@ -28,26 +31,6 @@ use net::cluster::member::MemberServer;
 
 const ARRAY: ArrayId = ArrayId(9);
 const BLOCK: usize = 4096;
-
-/// Time that a test moves on.
-#[derive(Default)]
-struct Hand {
-    now: Cell<u64>,
-    timers: Timers,
-}
-
-impl Clock for Hand {
-    fn now(&self) -> Time {
-        Time(self.now.get())
-    }
-    fn sleep_until(&self, at: Time) -> Completion<()> {
-        self.timers.sleep_until(at)
-    }
-    fn unix_micros(&self) -> u64 {
-        0
-    }
-    fn charge(&self, _: Cost, _: u64) {}
-}
 
 struct Register(RefCell<(Version, Value)>);
 

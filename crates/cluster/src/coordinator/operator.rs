@@ -117,7 +117,7 @@ mod tests {
             if let Some((term, ago_ms)) = two.report().heard {
                 one.handle(now, Event::Heard(term, ago_ms), out);
             }
-            assert_eq!(one.report().heard, None, "what it heard itself");
+            assert_eq!(one.report().heard, None, "a report has beats of its own only");
             one.tick(now, out);
             let elects = out.iter().any(|action| matches!(action, Action::Store(..)));
             assert_eq!(elects, now > dead_ms + patience, "after {now} ms");

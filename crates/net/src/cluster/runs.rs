@@ -29,17 +29,14 @@ pub(super) fn runs(mut asked: Vec<Asked>, piece_bytes: usize) -> Vec<Vec<Asked>>
     // Stable: two requests for one block keep their order, in runs of their own.
     asked.sort_by_key(|asked| (kind(asked), asked.block));
     let mut runs: Vec<Vec<Asked>> = Vec::new();
+    let goes_on = |last: &Asked, next: &Asked| {
+        kind(last) == kind(next) && last.block.checked_add(1) == Some(next.block)
+    };
     for next in asked {
-        match runs.last_mut() {
-            Some(run)
-                if run.len() < most
-                    && run.last().is_some_and(|last| {
-                        kind(last) == kind(&next) && last.block.checked_add(1) == Some(next.block)
-                    }) =>
-            {
-                run.push(next);
-            }
-            _ => runs.push(vec![next]),
+        let run = runs.last_mut().filter(|run| run.len() < most);
+        match run.filter(|run| run.last().is_some_and(|last| goes_on(last, &next))) {
+            Some(run) => run.push(next),
+            None => runs.push(vec![next]),
         }
     }
     runs

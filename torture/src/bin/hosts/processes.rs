@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use parapet_torture::first_line::first_line;
 use parapet_torture::process_group::ProcessGroup;
 use serde_json::Value;
 
@@ -144,13 +144,7 @@ impl<'a> Processes<'a> {
         let log = log.map_err(|error| format!("{name}: {error}"))?;
         let started = command.stdout(Stdio::piped()).stderr(log).spawn();
         let mut child = started.map_err(|error| format!("{name}: {error}"))?;
-        let output = child.stdout.take().expect("its output was asked for");
-        let (sender, first) = channel();
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            let _ = BufReader::new(output).read_line(&mut line);
-            let _ = sender.send(line);
-        });
+        let first = first_line(&mut child);
         self.running.insert((part, host), Process { child, first });
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! `parapet cluster accept-loss`: serves regions again whose parity may be wrong.
 
 use ::cluster::ids::MemberId;
+use ::cluster::roles::Role;
 use ::cluster::session::{Ask, Told};
 
 use super::status::{PATIENCE, leader, status};
@@ -29,6 +30,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let cluster = args.cluster.read()?;
+    cluster.require(Role::Admin)?;
     let executor = engine::executor()?;
     let on = executor.spawner();
     let count = executor.block_on(status(&cluster, &on))?.inconsistent_regions;

@@ -39,7 +39,8 @@ pub(crate) struct Args {
     /// Name of the host, or of the person
     #[arg(value_name = "NAME", value_parser = name)]
     name: String,
-    /// What it may be: member, coordinator, client-ID; admin may erase empty members and evict
+    /// What it may be: member, coordinator, client-ID; admin may erase empty members, evict
+    /// and accept losses
     #[arg(value_name = "ROLE", required = true)]
     roles: Vec<Role>,
     /// IP address of its members and coordinators; may be repeated

@@ -73,7 +73,7 @@ fn a_client_that_is_silent_and_forgotten_is_fenced() {
 #[test]
 fn what_is_not_fenced_is_never_called_so() {
     let mut rig = Rig::new("exclusive");
-    assert_eq!(rig.act("off", "7"), 1, "nobody has this id");
+    assert_eq!(rig.act("off", "7"), 1, "no client has this id");
     for input in ["", "action=off\nplug=1\n", "cluster_file=pool.toml\nplug=x\n"] {
         assert_eq!(rig.fence(&[], input).0, 1, "{input}");
     }
