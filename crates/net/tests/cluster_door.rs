@@ -1,7 +1,7 @@
 //! The entrance of a cluster's processes: who comes in, and what a stranger costs.
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
-#[path = "common/hand.rs"]
+#[path = "time/hand.rs"]
 mod hand;
 #[allow(dead_code)]
 #[path = "nbd/pipe.rs"]

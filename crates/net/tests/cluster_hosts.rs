@@ -1,7 +1,7 @@
 //! A whole cluster in memory: three members, a coordinator, two clients; the death of a member.
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
-#[path = "common/hand.rs"]
+#[path = "time/hand.rs"]
 mod hand;
 #[allow(dead_code)]
 #[path = "nbd/pipe.rs"]

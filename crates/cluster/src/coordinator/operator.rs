@@ -149,7 +149,7 @@ mod tests {
         let slots = vec![Slot { state: State::InSync, boot: BootId(1) }];
         let config = Config { array: ArrayId(1), epoch: Epoch(1), shape, slots };
         let value = Value { term: Term(7), leader: CandidateId(1), config };
-        let mut answer = |one: &mut Coordinator, now| {
+        let answer = |one: &mut Coordinator, now| {
             let (number, out) = (one.asked, &mut Vec::new());
             one.handle(now, Event::Store(number, Outcome::Done(Version(1), value.clone())), out);
             out.clone()
