@@ -144,6 +144,36 @@ fn where_members_rotate_deep_readers_hardly_wait() {
     }
 }
 
+/// Requests that come by two links in turn, one of them a little behind, are one stream.
+#[test]
+fn where_members_rotate_a_reader_with_two_links_hardly_waits() {
+    for (level, members) in [(Level::Raid0, 4), (Level::Raid5, 5), (Level::Raid10, 4)] {
+        let (world, array) = started(level, members, |world| {
+            world.host.bounds.ahead_rotating_bytes = 512 << 10;
+            world.disks.iter().for_each(|disk| disk.rotational.set(true));
+        });
+        let (frame, frames, depth) = (4096, 512_u64, 16);
+        let mut order: Vec<u64> = (0..frames).collect();
+        order.sort_by_key(|frame| frame + frame % 2 * 9);
+        let read = |at: u64| array.submit(Op::read(at * frame, world.pool.take(frame as usize)));
+        let start = world.clock.now();
+        let mut under_way: std::collections::VecDeque<(u64, io::Completion<io::Done>)> =
+            std::collections::VecDeque::new();
+        for next in order.iter().map(Some).chain([None; 16]) {
+            if under_way.len() == depth || next.is_none() {
+                let (at, first) = under_way.pop_front().expect("requests are in flight");
+                let bytes = world.run(&array, first).into_buf();
+                assert!(bytes[..] == pattern(at * frame, frame as usize, 1), "{level}: {at}");
+            }
+            under_way.extend(next.map(|&at| (at, read(at))));
+        }
+        let took = world.clock.now() - start;
+        assert!(took < LATENCY * 20, "{level}: {took:?}");
+        let most = frames * frame + world.host.bounds.ahead_rotating_bytes;
+        assert!(read_bytes(&array) <= most, "{level}: something is read twice");
+    }
+}
+
 /// The blocks of a missing member are recovered ahead too, from what is read for the stream anyway.
 #[test]
 fn without_a_member_a_sequential_reader_hardly_waits() {

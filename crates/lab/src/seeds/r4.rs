@@ -154,8 +154,7 @@ const LIMITS: &str = "\
     That reads keep half of the window was chosen after a look at the cells of RAID 5 ×4.\n  \
     That initial parity waits half a revolution supposes one chunk at a time on a disk.\n  \
     Parapet: write-back cache, volatile AoE; the disks lose the same revolutions; a frame\n  \
-    costs what docs/bench measures. Frames over two links arrive out of order, and the\n  \
-    engine then reads ahead in vain.";
+    costs what docs/bench measures.";
 
 /// The rate of initial parity from that of a rebuild, over all members.
 ///

@@ -16,7 +16,8 @@
 //!
 //! **Where members rotate**, each reader in order is a stream, however many requests it has in
 //! flight: small ones of one reader keep only one or two disks busy, and those of several readers
-//! send the heads back and forth. Streams share the memory, and take turns (`Bounds::ahead_turn`).
+//! send the heads back and forth. They may arrive a little out of [`order`]. Streams share the
+//! memory, and take turns (`Bounds::ahead_turn`).
 //! Two of about the same rate that share members with parity read whole [`runs`] of them.
 //!
 //! Missing blocks are recovered ahead, from redundancy that agrees with the data.
@@ -29,6 +30,7 @@
 //!
 //! No deadlock: a read waits only for pieces that a worker has begun to read.
 
+mod order;
 mod runs;
 
 use std::cell::{Cell, RefCell};
@@ -38,6 +40,7 @@ use std::time::Duration;
 use io::{Budget, Buf, Class, Permit, Signal, Time};
 use layout::Geometry;
 use metadata::Bounds;
+use order::Missed;
 
 use crate::rows::engine::RowOp;
 use crate::rows::read::Target;
@@ -91,6 +94,8 @@ struct Stream {
     len: u64,
     end: u64,
     answered: bool,
+    /// What it has passed and may still read: where members rotate.
+    missed: Missed,
     /// The members did not answer at once.
     waited: bool,
     in_a_row: u32,
@@ -113,6 +118,8 @@ struct Piece {
     number: u64,
     start: u64,
     end: u64,
+    /// Bytes that no read has got.
+    left: u64,
     state: State,
     _memory: Permit,
 }
@@ -172,6 +179,14 @@ impl Ahead {
             0 => self.most.min((self.most / 2).max(2 * stripe)),
             others => self.most.min(self.total / (others + 1)),
         }
+    }
+
+    /// The stream that a read belongs to.
+    fn stream_of(&self, streams: &[Stream], unit: &Unit) -> Option<usize> {
+        let range = unit.offset..unit.offset + unit.len;
+        let next = streams.iter().position(|stream| stream.end == unit.offset);
+        let near = || streams.iter().position(|stream| stream.missed.admit(stream.end, &range));
+        if self.rotational { next.or_else(near) } else { next }
     }
 
     /// The other streams that have read-ahead.
@@ -292,14 +307,18 @@ impl Ahead {
                 return Found::Coming;
             }
             let mut target = Target { offset: range.start, bufs };
-            for piece in &stream.pieces[first..last] {
+            for piece in &mut stream.pieces[first..last] {
                 let State::There(buf) = &piece.state else { unreachable!("checked above") };
                 let (from, to) = (piece.start.max(range.start), piece.end.min(range.end));
                 let part = (from - piece.start) as usize..(to - piece.start) as usize;
                 target.put(from, &buf[part]);
+                piece.left = piece.left.saturating_sub(to - from);
             }
-            // The reader has passed these pieces.
-            stream.pieces.retain(|piece| piece.end > range.end || piece.end <= range.start);
+            let passed = |piece: &Piece| {
+                let last = range.start < piece.end && piece.end <= range.end;
+                piece.left == 0 || last && !stream.missed.overlaps(piece.start..piece.end)
+            };
+            stream.pieces.retain(|piece| !passed(piece));
             return Found::All;
         }
         Found::Nothing
@@ -315,6 +334,7 @@ impl Stream {
             len: unit.len,
             end: unit.offset + unit.len,
             answered: false,
+            missed: Missed::default(),
             waited: false,
             in_a_row: 0,
             seen,
@@ -327,7 +347,7 @@ impl Stream {
         }
     }
 
-    /// Adds a unit that begins at the stream's end.
+    /// Adds a unit that begins at the stream's end, or near it.
     fn add_unit(&mut self, unit: &Unit, (seen, since): (u64, Time), rotational: bool) {
         let request = (unit.from.shard, unit.from.request);
         let same = self.request == request && unit.from.part > 0;
@@ -343,11 +363,15 @@ impl Stream {
                 self.drop_pieces();
             }
         }
+        self.end = self.missed.pass(self.end, unit.offset..unit.offset + unit.len);
         // The reader has passed these pieces; but earlier requests in flight may still need them.
         let kept = if self.answered { 0 } else { self.window };
-        self.pieces.retain(|piece| piece.end + kept > unit.offset);
+        let needed = |piece: &Piece| {
+            piece.end + kept > unit.offset || self.missed.overlaps(piece.start..piece.end)
+        };
+        self.pieces.retain(needed);
         (self.request, self.unit, self.seen, self.since) = (request, unit.offset, seen, since);
-        (self.end, self.answered) = (unit.offset + unit.len, false);
+        self.answered = false;
     }
 
     fn drop_pieces(&mut self) {
@@ -357,7 +381,8 @@ impl Stream {
 
     /// It is known to be a stream, and its reads are shorter than `most`.
     fn needs_ahead(&self, most: u64) -> bool {
-        self.in_a_row >= IN_A_ROW && self.waited && self.len < most
+        let in_order = self.missed.are_few(self.lately);
+        self.in_a_row >= IN_A_ROW && self.waited && self.len < most && in_order
     }
 
     /// What is not read ahead of a range, up to the next piece.
@@ -403,7 +428,7 @@ impl Shard {
         let seen = ahead.reads.replace(ahead.reads.get() + 1);
         let since = if ahead.rotational { self.engine.setup.clock.now() } else { Time::default() };
         let mut streams = ahead.streams.borrow_mut();
-        let known = streams.iter().position(|stream| stream.end == unit.offset);
+        let known = ahead.stream_of(&streams, unit);
         if let Some(at) = known {
             streams[at].add_unit(unit, (seen, since), ahead.rotational);
             ahead.count(&mut streams, at, unit.len);
@@ -489,7 +514,8 @@ impl Shard {
         let Some(memory) = ahead.room.try_take(memory_of(end - start)) else { return false };
         let number = ahead.next.replace(ahead.next.get() + 1);
         let place = stream.pieces.partition_point(|piece| piece.start < start);
-        let piece = Piece { number, start, end, state: State::Queued, _memory: memory };
+        let (state, left) = (State::Queued, end - start);
+        let piece = Piece { number, start, end, left, state, _memory: memory };
         stream.pieces.insert(place, piece);
         let unit = Unit::unasked(self.engine.index, start..end, Action::ReadAhead(number));
         ahead.outbox.borrow_mut().push(unit);

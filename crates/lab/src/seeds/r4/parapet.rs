@@ -157,7 +157,10 @@ mod tests {
             let rate = rate(array, 2, writes);
             assert!(rate > 0.99 * 242_365.0, "{array} {writes}: {rate}");
         }
-        let disk = rate(JBOD, 1, false);
-        assert!(disk > 0.97 * 84_789.0, "{disk}");
+        // Frames of two links arrive out of order.
+        for links in [1, 2] {
+            let disk = rate(JBOD, links, false);
+            assert!(disk > 0.97 * 84_789.0, "{links} links: {disk}");
+        }
     }
 }
