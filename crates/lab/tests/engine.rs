@@ -1,4 +1,4 @@
-//! The real engine on four modelled disks in virtual time. With `--nocapture` the figures are
+//! The real engine on modelled disks in virtual time. With `--nocapture` the figures are
 //! printed.
 
 use std::rc::Rc;
@@ -16,16 +16,17 @@ use metadata::Bounds;
 use metadata::create::NewArray;
 
 const DISKS: usize = 4;
+const CHUNK: u64 = 64 << 10;
 /// Outer rate of the disk.
 const DISK_MB_S: f64 = 86.8;
 
-/// Runs a load on an array of HD501LJ without checksums.
+/// Runs a load on an array of four HD501LJ without checksums.
 fn run(level: Level, costs: CpuCosts, workers: Vec<Worker>) -> (Seen, World, Vec<Rc<Member>>) {
-    run_bounded(level, costs, Bounds::default(), workers)
+    run_on((level, DISKS, CHUNK), costs, Bounds::default(), workers)
 }
 
-fn run_bounded(
-    level: Level,
+fn run_on(
+    (level, number, chunk): (Level, usize, u64),
     costs: CpuCosts,
     bounds: Bounds,
     workers: Vec<Worker>,
@@ -33,14 +34,14 @@ fn run_bounded(
     let world = World::new();
     world.set_costs(Core::FIRST, costs);
     let entry = Catalogue::get().entry("hd501lj").expect("a catalogued disk");
-    let members: Vec<_> = (0..DISKS).map(|_| Member::built(&world, entry.build())).collect();
+    let members: Vec<_> = (0..number).map(|_| Member::built(&world, entry.build())).collect();
     let disks: Vec<_> = members.iter().map(|member| Rc::clone(member) as Rc<dyn Disk>).collect();
     let (warm_up, window) = (Duration::from_secs(1), Duration::from_secs(8));
     let load = Load { workers, warm_up, window, seed: 3 };
     let inner = world.clone();
     let seen = world.run(async move {
-        let layout = Layout::default_for(level, DISKS);
-        let new = NewArray { checksums: Some(false), ..NewArray::new("lab", layout, 64 << 10) };
+        let layout = Layout::default_for(level, number);
+        let new = NewArray { checksums: Some(false), ..NewArray::new("lab", layout, chunk) };
         let host = Host { bounds, ..Host::new(inner.dyn_clock()) };
         let array = rig::start(&inner, Core::FIRST, &disks, &new, &host).await.expect("an array");
         let disk: Rc<dyn Disk> = Rc::new(array);
@@ -94,6 +95,18 @@ fn a_written_stream_consists_of_whole_stripes() {
     assert!(reads < asked / 2, "{reads} reads for {asked} writes");
 }
 
+/// Ten disks and the chunks of a new array: a stripe is 4.5 times as large as a unit.
+#[test]
+fn a_stream_is_written_in_whole_stripes_of_wide_arrays() {
+    let (shape, bounds) = ((Level::Raid5, 10, 512 << 10), Bounds::default());
+    let (seen, _, members) = run_on(shape, CpuCosts::default(), bounds, vec![stream(true)]);
+    let (streamed, asked) = (disks_worth(&seen), seen.latencies.len() as u64);
+    let reads: u64 = members.iter().map(|member| member.counts().reads).sum();
+    println!("a stream is written at {streamed:.2} disks; {reads} reads for {asked} writes");
+    assert!(streamed > 2.5, "{streamed:.2} disks");
+    assert!(reads < asked / 2, "{reads} reads for {asked} writes");
+}
+
 /// 2 TB of members: what is kept are superblocks, bitmap and log.
 #[test]
 fn zeros_take_no_memory() {
@@ -114,7 +127,8 @@ fn a_slow_core_limits_a_stream() {
     let costs = CpuCosts { request_ns: 5_000_000, ..CpuCosts::default() };
     // Pieces that are read ahead are requests of the core, too: without them, for a known number.
     let bounds = Bounds { ahead_bytes: 0, ahead_rotating_bytes: 0, ..Bounds::default() };
-    let (limited, world, _) = run_bounded(Level::Raid0, costs, bounds, vec![stream(false)]);
+    let (limited, world, _) =
+        run_on((Level::Raid0, DISKS, CHUNK), costs, bounds, vec![stream(false)]);
     let busy = world.busy_ns(Core::FIRST) as f64 / 1e9;
     let (fast, limited) = (disks_worth(&fast), disks_worth(&limited));
     println!("free core {fast:.2} disks, slow core {limited:.2}, busy {busy:.1} of 9 s");

@@ -44,6 +44,10 @@ use crate::shard::message::{Message, Post, ToKeeper};
 use crate::shard::queue::{Action, Unit};
 use crate::shard::requests::{Load, Origin};
 
+/// Units end inside stripes of more than so many times their size: the 32 data disks that have
+/// chunks of 512 KiB at the default bounds.
+const LARGE_STRIPE: u64 = 16;
+
 /// The data that a thread needs to run one shard of an array, as of the array's start. Later
 /// changes wait in the shard's mailbox.
 #[derive(Clone)]
@@ -340,11 +344,12 @@ impl Disk for Front {
 
 impl Engine {
     /// Units are cut and merged at multiples of this array offset: between stripes, unless a stripe
-    /// is far larger than a unit.
+    /// is far larger than a unit. Cut inside stripes, a stream is written at the rate of small
+    /// writes: reads first, and two flushes of the log.
     pub(crate) fn unit_border(&self) -> u64 {
         let stripe = self.setup.geometry.stripe_bytes();
         let unit = self.setup.bounds.unit_bytes;
-        if stripe > 4 * unit { unit } else { self.job_border() }
+        if stripe > LARGE_STRIPE * unit { unit } else { self.job_border() }
     }
 
     /// Units of background work are cut at multiples of this array offset: whole stripes.
