@@ -14,6 +14,16 @@ fn pattern(round: usize, place: usize) -> u8 {
     (round * 31 + place * 7 + 1) as u8
 }
 
+/// In mode shared, holders of a region would replace each other's parts of a block.
+#[test]
+fn exports_of_mode_exclusive_alone_take_parts_of_blocks() {
+    for (mode, block) in [(Mode::Shared, 4096), (Mode::Exclusive, 1)] {
+        let rig = Rig::with(Level::Fragments, mode);
+        let limits = rig.client(1, &rig.coordinator()).limits();
+        assert_eq!((limits.logical_block, limits.physical_block), (block, 4096));
+    }
+}
+
 /// Unaligned writes, zeros and reads, within blocks and across the edges of blocks and stripes.
 #[test]
 fn ranges_are_bytes_of_a_plain_array() {
@@ -23,7 +33,6 @@ fn ranges_are_bytes_of_a_plain_array() {
 fn compare(level: Level) {
     let rig = Rig::with(level, Mode::Exclusive);
     let disk = rig.client(1, &rig.coordinator());
-    assert_eq!((disk.limits().logical_block, disk.limits().physical_block), (1, 4096));
     let mut plain = vec![0; 8 * BLOCK];
     let starts = [0, 1, 511, 512, BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK, 3 * BLOCK - 7];
     let lengths = [1, 2, 512, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK, 4 * BLOCK + 5];

@@ -115,7 +115,7 @@ impl World {
         let registers = code::block_bytes(&config.shape, members) / 4 / CELLS;
         let (level, mode) = (config.shape.level, config.shape.mode);
         let faults = schedule(&mut rng, &ground);
-        let mut patches = Rng::stream(seed, "patch", 0);
+        let mut patches = Rng::stream(seed, "patches", 0);
         let mut world = World {
             rng,
             now: 0,
