@@ -14,9 +14,9 @@
 //! A write is acknowledged when every live member of *one* epoch has it. So a new epoch parks what
 //! is not acknowledged and sends it again whole: the same bytes, whatever members hold by now.
 //!
-//! A patch replaces a part of a block. It reads the block under the grant and the lock of its stripe
-//! and goes on as a write of the whole block under the same. So no host overwrites a part that
-//! another one has written meanwhile.
+//! A patch replaces a part of a block. It reads the block under the grant and the lock of the
+//! stripe, and goes on as a write of the whole block under the same. So no host overwrites a part
+//! that another one has written meanwhile.
 //!
 //! Acknowledged writes that are not flushed are never sent again: another client may have written
 //! the block since. If a member that stays in sync restarts, they may be lost in part. Then the

@@ -20,8 +20,8 @@
 //!
 //! A block whose member is not in sync is recovered from the other members. Such a read is like a
 //! write: it needs the region's grant and locks the stripe, or it would mix old and new pieces. At
-//! level 3.5 only bytes of the same block are mixed. So there mode shared needs neither, as the layer
-//! above locks whole blocks; in mode exclusive a part may be read while another one is written.
+//! level 3.5 only bytes of the same block are mixed. So mode shared needs neither there, as the
+//! layer above locks whole blocks; in mode exclusive one part may be read while another is written.
 
 use std::collections::BTreeSet;
 

@@ -14,9 +14,9 @@
 //! A value that was read stays, as long as no member is lost before the region is resynced.
 //!
 //! A block has two *cells*, half of it each. In mode exclusive hosts lock cells, in mode shared
-//! blocks. A write or a read takes cells, a patch takes one, and the other keeps its value whatever
-//! becomes of the patch. Only at level 3.5, where all cells share the parity, it has the fate of its
-//! block: if a member is lost as well, or too many restart, its value may be lost with the patch.
+//! blocks. A patch writes one cell, and the other keeps its value, whatever becomes of the patch.
+//! Only at level 3.5, where the cells share a parity, it has the fate of its block: if a member is
+//! lost as well, or too many restart, its value may be lost with the patch.
 //!
 //! A loss takes effect when the epoch that it begins opens. A client of an earlier epoch may still
 //! get answers of before, or have got them long ago:
