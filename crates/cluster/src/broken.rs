@@ -68,6 +68,12 @@ ways! {
     /// A mark gives its room back before it is cleared on all members.
     RoomFreedEarly: "I11",
 
+    // ---- parts of blocks
+    /// The rest of a block is read before the region is granted and the stripe is locked.
+    PatchReadsUngranted: "I8",
+    /// A block is read for a patch while another write of the same client changes it.
+    PatchUnlocked: "I8",
+
     // ---- stripes of levels 5 and 6
     /// After a fault, new parity is computed again from data of which a part is new already.
     ParityRecomputed: "I8, §3.5",

@@ -5,12 +5,18 @@
 //!               │ no: Want        │ new epoch
 //!               ▼                 ▼
 //!             parked            parked, then sent again: the same bytes, as a new request
+//!
+//!   patch ──▶ grant held? ──▶ the block is read ──▶ a write of the whole block
 //! ```
 //!
 //! `requests` has the stages of a request, `grants` those of a grant.
 //!
 //! A write is acknowledged when every live member of *one* epoch has it. So a new epoch parks what
 //! is not acknowledged and sends it again whole: the same bytes, whatever members hold by now.
+//!
+//! A patch replaces a part of a block. It reads the block under the grant and the lock of the
+//! stripe, and goes on as a write of the whole block under the same. So no host overwrites a part
+//! that another one has written meanwhile.
 //!
 //! Acknowledged writes that are not flushed are never sent again: another client may have written
 //! the block since. If a member that stays in sync restarts, they may be lost in part. Then the
@@ -30,7 +36,7 @@ use crate::ids::{ClientId, Epoch, Incarnation, MemberId, Ms, OpId, Region, Reque
 use crate::message::{FromClient, FromMember, Refusal, ToClient, ToMember};
 use crate::timing::Timing;
 use grants::Hold;
-use requests::{For, Op, Request, locks};
+use requests::{For, Op, Request, Stage, locks};
 
 /// A request of the layer above.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +45,8 @@ pub enum Work {
     Read(u64),
     /// Write a block; at levels 5 and 6 blocks of one stripe, from this one on.
     Write(u64, Vec<u8>),
+    /// Replace bytes of a block, from this byte on; the rest of the block stays.
+    Patch(u64, usize, Vec<u8>),
     /// Make every acknowledged write durable.
     Flush,
 }
@@ -161,6 +169,12 @@ impl Client {
     /// The number of requests without an answer.
     pub fn pending(&self) -> usize {
         self.requests.len()
+    }
+
+    /// The number of patches that read their block.
+    pub fn patching(&self) -> usize {
+        let stages = self.requests.values().filter_map(|request| request.stage());
+        stages.filter(|&stage| stage == Stage::Patching).count()
     }
 
     /// Handles an event.
@@ -329,7 +343,7 @@ impl Client {
                 Some(stripe) => {
                     let region = config.shape.region(stripe);
                     let first = !self.locked.contains(&stripe) && passed.insert(stripe);
-                    let free = first || overlaps(config, &request.work);
+                    let free = first || overlaps(&request.work);
                     free && self.may_use(region, started, out)
                 }
             };
@@ -341,10 +355,10 @@ impl Client {
 }
 
 /// A mutant: the lock of the stripe is skipped.
-fn overlaps(config: &Config, work: &Work) -> bool {
-    let skipped = match work {
+fn overlaps(work: &Work) -> bool {
+    match work {
         Work::Read(_) => broken(Broken::RecoversUnlocked),
+        Work::Patch(..) => broken(Broken::PatchUnlocked),
         _ => broken(Broken::StripeUnlocked),
-    };
-    skipped && config.shape.level.is_striped()
+    }
 }

@@ -19,6 +19,7 @@ pub mod door;
 pub mod line;
 mod links;
 pub mod member;
+mod parts;
 mod runs;
 
 use std::rc::Rc;

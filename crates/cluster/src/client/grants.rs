@@ -136,8 +136,7 @@ impl Client {
     fn is_used(&self, region: Region, started: bool) -> bool {
         let config = self.config.as_ref().expect("grants are held in an epoch");
         self.requests.values().any(|request| {
-            let stage = request.attempt.as_ref().map(|attempt| attempt.stage);
-            let reading = matches!(stage, Some(Stage::Reading(_)));
+            let reading = matches!(request.stage(), Some(Stage::Reading(_) | Stage::Patching));
             let forgotten = started && reading && broken(Broken::ReleasesBetween);
             let stripe = locks(config, &request.work);
             let uses = stripe.is_some_and(|stripe| config.shape.region(stripe) == region);

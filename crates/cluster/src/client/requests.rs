@@ -5,7 +5,13 @@
 //!   write, 1, 3.5  ── all answers ──▶ done
 //!   write, 5, 6    ── old bytes ──▶ settled ── all answers ──▶ stored ── flushed ──▶ done
 //!                     Reading       Writing                    Stored
+//!   patch          ── the block ──▶ a write of the whole block
+//!                     Patching
 //! ```
+//!
+//! A patch that becomes a write keeps the grant and the lock that it read under. An epoch that
+//! begins before that makes it read again: it has changed nothing. One that begins later sends the
+//! bytes of the whole block again: members may differ in them, so nobody may read them.
 //!
 //! At levels 5 and 6 a write is acknowledged when it is durable: one flush serves all that are
 //! stored by then. So the pieces of a stripe differ only while a write to it is not acknowledged. A
@@ -13,7 +19,9 @@
 //! the regions of a dead one are UNSYNC.
 //!
 //! A block whose member is not in sync is recovered from the other members. Such a read is like a
-//! write: it needs the region's grant and locks the stripe, or it would mix old and new pieces.
+//! write: it needs the region's grant and locks the stripe, or it would mix old and new pieces. At
+//! level 3.5 only bytes of the same block are mixed. So mode shared needs neither there, as the
+//! layer above locks whole blocks; in mode exclusive one part may be read while another is written.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +29,7 @@ use super::{Action, Client, Failure, Work};
 use crate::broken::{Broken, broken};
 use crate::change::{Change, Way};
 use crate::code::{self, Pieces};
-use crate::config::{Config, Level};
+use crate::config::{Config, Level, Mode};
 use crate::ids::{MemberId, Ms, OpId, Region, RequestId};
 use crate::message::{Io, Stamp, ToMember, Who};
 
@@ -39,7 +47,8 @@ pub(super) struct Request {
     pub(super) cause: For,
     pub(super) work: Work,
     pub(super) attempt: Option<Attempt>,
-    /// Of a write: some members may have it, so it must be sent until all have. Of a read: it runs.
+    /// Of a write: some members may have it, so it must be sent until all have. Of a read or a
+    /// patch: it runs.
     pub(super) started: bool,
     /// Of a write: the bytes of each member, once they are known.
     pub(super) settled: Option<Pieces>,
@@ -55,6 +64,8 @@ pub(super) enum Stage {
     Writing,
     /// All members have it.
     Stored,
+    /// Of a patch: the block as it is.
+    Patching,
     /// Reads and flushes have one stage.
     Only,
 }
@@ -81,6 +92,12 @@ pub(super) struct Op {
     pub(super) pause_ms: Ms,
 }
 
+impl Request {
+    pub(super) fn stage(&self) -> Option<Stage> {
+        self.attempt.as_ref().map(|attempt| attempt.stage)
+    }
+}
+
 impl Client {
     pub(super) fn submit(&mut self, cause: For, work: Work) {
         let (reported, written) = (self.reported, self.written);
@@ -104,6 +121,7 @@ impl Client {
         let (stage, ios) = match &request.work {
             Work::Flush => (Stage::Only, flushes(config)),
             Work::Read(block) => (Stage::Only, reads(config, *block)),
+            Work::Patch(block, ..) => (Stage::Patching, reads(config, *block)),
             Work::Write(block, bytes) => {
                 let change = Change::new(config, *block, bytes.len());
                 if let Some(hold) = self.holds.get_mut(&config.shape.region(change.stripe)) {
@@ -190,6 +208,17 @@ impl Client {
                 request.settled = Some(settled);
                 self.send((number, Stage::Writing, 0), ios, out);
             }
+            (Stage::Patching, Work::Patch(block, first, bytes)) => {
+                let mut whole = block_of(config, *block, &attempt.got);
+                whole[*first..][..bytes.len()].copy_from_slice(bytes);
+                request.work = Work::Write(*block, whole);
+                if broken(Broken::PatchReadsUngranted) {
+                    (request.attempt, request.started) = (None, false);
+                    self.idle.insert(number);
+                } else {
+                    self.run(number, out);
+                }
+            }
             (Stage::Writing, _) => {
                 self.written += 1;
                 attempt.stage = Stage::Stored;
@@ -211,6 +240,7 @@ impl Client {
             self.locked.remove(&stripe);
         }
         let result = match request.work {
+            Work::Patch(..) => unreachable!("it has become a write"),
             Work::Read(block) => Ok(block_of(config, block, &attempt.got)),
             Work::Write(block, _) => {
                 let region = config.shape.region(code::place(config, block).0);
@@ -259,14 +289,27 @@ impl Client {
 /// The stripe that this work locks, and whose region it needs.
 pub(super) fn locks(config: &Config, work: &Work) -> Option<u64> {
     match work {
-        Work::Write(block, _) => Some(code::place(config, *block).0),
+        Work::Patch(..) if broken(Broken::PatchReadsUngranted) => None,
+        Work::Write(block, _) | Work::Patch(block, ..) => Some(code::place(config, *block).0),
         Work::Read(block) => {
             let (stripe, _) = code::place(config, *block);
-            let recovers = config.shape.level.is_striped() && holder(config, *block).is_none();
-            (recovers && !broken(Broken::RecoversUngranted)).then_some(stripe)
+            let locks = config.shape.mode == Mode::Exclusive && recovers(config, *block);
+            (locks && !broken(Broken::RecoversUngranted)).then_some(stripe)
         }
         Work::Flush => None,
     }
+}
+
+/// True if a read of the block computes some of it from parity.
+fn recovers(config: &Config, block: u64) -> bool {
+    let (stripe, index) = code::place(config, block);
+    let columns = code::columns(config.shape.level, config.slots.len(), stripe);
+    let pieces = match config.shape.level {
+        Level::Mirror => return false,
+        Level::Fragments => &columns[..columns.len() - 1],
+        Level::Raid5 | Level::Raid6 => &columns[index..=index],
+    };
+    !pieces.iter().all(|&member| config.is_in_sync(member))
 }
 
 /// At levels 5 and 6: the member of a block, if it is in sync.
@@ -330,7 +373,7 @@ fn reads(config: &Config, block: u64) -> Vec<(MemberId, Io)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Mode, Shape, Slot, State};
+    use crate::config::{Shape, Slot, State};
     use crate::ids::{ArrayId, BootId, Epoch};
 
     fn asked(level: Level, states: &[State]) -> Vec<(u16, Io)> {

@@ -1,6 +1,7 @@
 //! What a seed chooses: shape, timing, clocks, links, and the nodes themselves.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use cluster::append::UNIT_BYTES;
 use cluster::client::Client;
@@ -68,9 +69,9 @@ pub struct CandidateNode {
 /// A request of the workload.
 #[derive(Clone, Debug)]
 pub enum Task {
-    Read(u64),
-    /// Some blocks from this one on.
-    Write(u64, usize),
+    /// These cells.
+    Read(Range<usize>),
+    Write(Range<usize>),
     /// Covers the writes up to this number.
     Flush(u64),
 }

@@ -38,6 +38,8 @@ marks! {
     ROOM_LACKING = "grant: requests wait for room in the log";
     GRANT_RETURNED = "grant: a late copy is given back";
     PARKED = "write: sent again in a new epoch";
+    PATCHED_BY_TWO = "patch: two hosts write parts of one block";
+    PATCHED_AGAIN = "patch: the block is read again in a new epoch";
     COPY_DROPPED = "write: a late copy is dropped";
     OLD_EPOCH = "member: a request of an old epoch is refused";
     OLD_BOOT = "member: a request for an earlier boot is refused";

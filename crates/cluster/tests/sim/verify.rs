@@ -20,15 +20,17 @@
 //! Not expressed yet: I14 (nobody reports mismatches yet). Of I8, overlapping read-modify-writes
 //! show as I2, I3 and I6.
 
+use std::ops::Range;
+
 use cluster::code;
-use cluster::config::{Config, Mode, State};
+use cluster::config::{Config, Level, Mode, State};
 use cluster::ids::{ClientId, Incarnation, MemberId, Region};
 use cluster::member::Header;
 use cluster::message::{Stamp, Who};
 use cluster::record::{self, Mark};
 
 use crate::ground::Ground;
-use crate::oracle::Host;
+use crate::oracle::{CELLS, Host};
 
 type Verdict = Result<(), String>;
 
@@ -36,9 +38,22 @@ fn require(holds: bool, story: impl FnOnce() -> String) -> Verdict {
     if holds { Ok(()) } else { Err(story()) }
 }
 
-/// A block's pieces as bytes of the block.
-pub fn bytes(value: &[u64]) -> Vec<u8> {
-    value.iter().flat_map(|piece| piece.to_le_bytes()).collect()
+/// Registers as bytes.
+pub fn bytes(value: &[u32]) -> Vec<u8> {
+    value.iter().flat_map(|register| register.to_le_bytes()).collect()
+}
+
+/// Bytes as registers.
+pub fn registers(bytes: &[u8]) -> Vec<u32> {
+    let register = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().expect("whole registers"));
+    bytes.chunks(4).map(register).collect()
+}
+
+/// The stripe of these cells, and the byte of it with which they begin.
+fn place(config: &Config, cells: &Range<usize>) -> (u64, usize) {
+    let length = code::block_bytes(&config.shape, config.slots.len());
+    let (stripe, index) = code::place(config, (cells.start / CELLS) as u64);
+    (stripe, index * length + cells.start % CELLS * (length / CELLS))
 }
 
 /// True if a write counts: the member is in sync, or is rebuilt in this epoch. Late requests of
@@ -192,29 +207,34 @@ impl Ground {
     }
 
     /// A write is acknowledged.
-    pub fn acknowledged(&self, config: &Config, block: u64, value: &[u64]) -> Verdict {
-        let (stripe, first) = code::place(config, block);
+    pub fn acknowledged(&self, config: &Config, cells: &Range<usize>, value: &[u32]) -> Verdict {
+        let (stripe, at) = place(config, cells);
         if config.shape.level.is_striped() {
-            return self.durable(config, (stripe, first), value);
+            return self.durable(config, (stripe, at), value);
         }
-        let pieces = code::pieces(&config.shape, config.slots.len(), stripe, &bytes(value));
+        let medium = |member: MemberId| &self.members[usize::from(member.0)].medium;
+        // A restart since may have lost it; the boot in the next epoch accounts for that.
+        let lost = |member: MemberId| medium(member).lost.contains(&stripe);
+        if cells.len() < CELLS && config.in_sync().any(lost) {
+            return Ok(());
+        }
+        let mut content = self.content(config, stripe, true).expect("enough are in sync");
+        content[at..][..4 * value.len()].copy_from_slice(&bytes(value));
+        let pieces = code::pieces(&config.shape, config.slots.len(), stripe, &content);
         for member in config.in_sync() {
-            let medium = &self.members[usize::from(member.0)].medium;
             let piece = crate::medium::number(&pieces[&member]);
-            // A restart since may have lost it; the boot in the next epoch accounts for that.
-            let has = medium.view(stripe) == piece || medium.lost.contains(&stripe);
-            require(has, || format!("I6: block {block} is acknowledged, {member:?} lacks it"))?;
+            let has = medium(member).view(stripe) == piece || lost(member);
+            require(has, || format!("I6: {cells:?} are acknowledged, {member:?} lacks them"))?;
         }
         Ok(())
     }
 
-    /// Blocks of a stripe from `first` on are on their members, and the stripe's pieces match, also
-    /// if all caches are lost.
-    fn durable(&self, config: &Config, (stripe, first): (u64, usize), value: &[u64]) -> Verdict {
+    /// A stripe has these registers from a byte on and its pieces match, also if all caches are
+    /// lost.
+    fn durable(&self, config: &Config, (stripe, at): (u64, usize), value: &[u32]) -> Verdict {
         for cached in [true, false] {
             let Some(content) = self.content(config, stripe, cached) else { continue };
-            let value = bytes(value);
-            let holds = content[first * 8..].starts_with(&value);
+            let holds = content[at..].starts_with(&bytes(value));
             require(holds, || {
                 format!("I6: {value:x?} is acknowledged, {stripe} has {content:x?} ({cached})")
             })?;
@@ -229,19 +249,39 @@ impl Ground {
     }
 
     /// A flush is acknowledged that covers this write.
-    pub fn flushed(&self, config: &Config, host: Host, block: usize, value: &[u64]) -> Verdict {
-        let (stripe, index) = code::place(config, block as u64);
-        let lacks = if config.shape.level.is_striped() {
-            // Other blocks of the stripe may be being written.
-            let columns = code::columns(config.shape.level, config.slots.len(), stripe);
-            let holder = Some(columns[index]).filter(|&member| config.is_in_sync(member));
-            holder.filter(|&member| self.piece(member, stripe, false) != bytes(value))
+    pub fn flushed(
+        &self,
+        config: &Config,
+        host: Host,
+        cells: &Range<usize>,
+        value: &[u32],
+    ) -> Verdict {
+        let ((stripe, at), value) = (place(config, cells), bytes(value));
+        let lacks = if config.shape.level.is_striped() || cells.len() < CELLS {
+            // Other cells of the stripe may be being written.
+            self.loses(config, stripe, at, &value)
         } else {
-            self.lacks(config, stripe, &bytes(value), false)
+            self.lacks(config, stripe, &value, false)
         };
         require(lacks.is_none(), || {
-            format!("I15: {host:?} flushed block {block}, {lacks:?} would lose it")
+            format!("I15: {host:?} flushed {cells:?}, {lacks:?} would lose it")
         })
+    }
+
+    /// A member in sync whose data would not be these bytes of the stripe, if caches were lost.
+    fn loses(&self, config: &Config, stripe: u64, at: usize, bytes: &[u8]) -> Option<MemberId> {
+        let (shape, members) = (&config.shape, config.slots.len());
+        let mirror = shape.level == Level::Mirror;
+        let count = if mirror { members } else { code::stripe_bytes(shape, members) / 8 };
+        let columns = code::columns(shape.level, members, stripe).into_iter().take(count);
+        let differs = |index: usize, member: MemberId| {
+            let first = if mirror { 0 } else { 8 * index };
+            let has = (first..).zip(self.piece(member, stripe, false));
+            has.filter(|(byte, _)| (at..at + bytes.len()).contains(byte))
+                .any(|(byte, has)| bytes[byte - at] != has)
+        };
+        let mut data = columns.enumerate().filter(|(_, member)| config.is_in_sync(*member));
+        data.find(|&(index, member)| differs(index, member)).map(|(_, member)| member)
     }
 }
 

@@ -20,8 +20,9 @@ use cluster::message::{FromClient, FromMember, ToClient, ToMember};
 use crate::faults::{self, CALM_MS, Fault, schedule};
 use crate::ground::{Ground, MemberNode, Node, Storing, TIMING};
 use crate::marks;
-use crate::oracle::Oracle;
+use crate::oracle::{self, CELLS, Oracle};
 use crate::rng::Rng;
+use crate::verify;
 pub use deviate::{Deviation, Plan};
 
 /// A message on a link.
@@ -88,6 +89,8 @@ pub struct World {
     pub marks: BTreeSet<&'static str>,
     pub next_request: u64,
     pub next_value: u64,
+    /// Draws of worlds in which clients write parts of blocks, too.
+    pub patches: Option<Rng>,
     /// The last host that held each region exclusively.
     pub holders: BTreeMap<cluster::ids::Region, ClientId>,
     /// The epoch in which a client sent a write of a stripe that is not complete.
@@ -109,14 +112,16 @@ impl World {
         let members = config.slots.len();
         let stripes = (config.shape.regions * config.shape.region_blocks) as usize;
         let blocks = stripes * code::width(&config.shape, members);
-        let pieces = code::block_bytes(&config.shape, members) / 8;
+        let registers = code::block_bytes(&config.shape, members) / 4 / CELLS;
+        let (level, mode) = (config.shape.level, config.shape.mode);
         let faults = schedule(&mut rng, &ground);
+        let mut patches = Rng::stream(seed, "patches", 0);
         let mut world = World {
             rng,
             now: 0,
             queue: BTreeMap::new(),
             sequence: 0,
-            oracle: Oracle::new(blocks, pieces, striped.is_some()),
+            oracle: Oracle::new(blocks, registers, level, mode),
             version: Version(1),
             value: Value { term: Term(0), leader: CandidateId(u16::MAX), config },
             ground,
@@ -131,6 +136,8 @@ impl World {
             marks: BTreeSet::new(),
             next_request: 0,
             next_value: 0,
+            // Drawn apart: the other worlds stay as they were.
+            patches: patches.percent(40).then_some(patches),
             holders: BTreeMap::new(),
             sent: BTreeMap::new(),
         };
@@ -236,15 +243,15 @@ impl World {
     fn whole(&mut self) -> Result<(), String> {
         let config = self.value.config.clone();
         self.ground.clean_regions_match(&config)?;
-        for block in 0..self.oracle.blocks.len() {
-            let (stripe, index) = code::place(&config, block as u64);
+        for block in 0..self.oracle.blocks() {
+            let (stripe, index) = code::place(&config, block);
             let bytes = self.ground.content(&config, stripe, false).expect("all are in sync");
             let length = code::block_bytes(&config.shape, config.slots.len());
             let bytes = &bytes[index * length..][..length];
-            let value: Vec<u64> = bytes.chunks(8).map(crate::medium::number).collect();
+            let (value, cells) = (verify::registers(bytes), oracle::cells(block..block + 1));
             let reader = (ClientId(u32::MAX), Incarnation(0));
-            if self.oracle.read(reader, RequestId(0), block) {
-                self.oracle.check((reader, RequestId(0)), block, &value, config.epoch)?;
+            if self.oracle.read(reader, RequestId(0), cells.clone()) {
+                self.oracle.check((reader, RequestId(0)), cells, &value, config.epoch)?;
             }
         }
         Ok(())

@@ -1,9 +1,10 @@
 //! A client as a disk: the machine `cluster::client` over connections, under `io::Disk`.
 //!
 //! Reads are cut into blocks, writes where a stripe ends; [`DEPTH`] parts of each are with the
-//! machine at once, and of all of them [`WINDOW`] as long as each has one. A write with FUA is a
-//! write and a flush. Nothing times out: requests wait until enough members are in sync, or fail
-//! with `Fenced` once the cluster has evicted this client.
+//! machine at once, and of all of them [`WINDOW`] as long as each has one. A range may begin and
+//! end anywhere: the machine patches a block that is written in part, under its grant. A write with
+//! FUA is a write and a flush. Nothing times out: requests wait until enough members are in sync,
+//! or fail with `Fenced` once the cluster has evicted this client.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -14,18 +15,19 @@ use std::time::Duration;
 
 use cluster::client::{Action, Client, Event, Failure, Work as Request};
 use cluster::code;
-use cluster::config::Config;
+use cluster::config::{Config, Mode};
 use cluster::ids::{ClientId, Incarnation, MemberId, Ms, RequestId};
 use cluster::message::FromClient;
 use cluster::session::{FromCoordinator, Hello, Speaker};
 use cluster::timing::Timing;
 use io::{
-    Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Extent, ExtentKind, Limits, Op,
-    Result, Stream, Ticket, Work,
+    Buf, Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Extent, ExtentKind, Limits,
+    Op, Result, Stream, Ticket, Work,
 };
 
 use super::line::{self, Line};
 use super::links::Links;
+use super::parts::{Part, parts};
 use super::{Spawn, milliseconds};
 
 /// Parts of one request with the machine at once.
@@ -44,7 +46,8 @@ struct Shared {
     hello: Hello,
     timing: Timing,
     limits: Limits,
-    /// Blocks of a stripe.
+    /// Bytes of a block, and blocks of a stripe.
+    block: u64,
     width: u64,
     clock: Rc<dyn Clock>,
     spawn: Spawn,
@@ -73,7 +76,8 @@ impl ClientDisk {
         let stripes = u64::from(config.shape.regions) * u64::from(config.shape.region_blocks);
         let sector = u32::try_from(block).expect("a block is small");
         let limits = Limits {
-            logical_block: sector,
+            // Holders of a shared region would replace each other's parts of a block.
+            logical_block: if config.shape.mode == Mode::Shared { sector } else { 1 },
             physical_block: sector,
             atomic_write: 0,
             optimal: sector * u32::try_from(width).expect("a stripe is small"),
@@ -84,6 +88,7 @@ impl ClientDisk {
             hello,
             timing,
             limits,
+            block,
             width,
             clock,
             spawn,
@@ -200,49 +205,48 @@ impl ClientDisk {
         })
     }
 
-    /// These blocks, cut where a stripe ends.
-    fn parts(&self, blocks: Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
-        let width = self.0.width;
-        let stripes = blocks.start / width..blocks.end.div_ceil(width);
-        stripes.map(move |stripe| {
-            (stripe * width).max(blocks.start)..((stripe + 1) * width).min(blocks.end)
-        })
+    /// Fills the buffers with an extent.
+    async fn read(&self, extent @ (offset, len): (u64, u64), bufs: &mut [Buf]) -> Result<()> {
+        let block = self.0.block;
+        let blocks = offset / block..(offset + len).div_ceil(block);
+        let mut content = Vec::new();
+        let read = blocks.map(Request::Read);
+        self.execute(read, extent, |bytes| content.extend_from_slice(bytes)).await?;
+        let mut rest = &content[(offset % block) as usize..];
+        for buf in bufs {
+            let (part, after) = rest.split_at(buf.len());
+            buf.copy_from_slice(part);
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Writes an extent; `content`: these bytes of it.
+    async fn write(
+        &self,
+        extent @ (offset, len): (u64, u64),
+        content: impl Fn(Range<usize>) -> Vec<u8>,
+    ) -> Result<()> {
+        let block = self.0.block;
+        let writes = parts(offset, len, block, self.0.width).map(|part| {
+            let patch = part.is_patch(block as usize);
+            let Part { block, first, bytes } = part;
+            let bytes = content(bytes);
+            if patch { Request::Patch(block, first, bytes) } else { Request::Write(block, bytes) }
+        });
+        self.execute(writes, extent, |_| {}).await
     }
 
     async fn carry_out(&self, op: &mut Op) -> Result<()> {
-        let block = u64::from(self.0.limits.logical_block);
-        let bytes = block as usize;
-        let first = op.offset / block;
-        let blocks = first..first + op.work.len() / block;
         let extent = (op.offset, op.work.len());
         let wrote = op.work.is_write();
         match &mut op.work {
-            Work::Read(bufs) => {
-                let mut content = Vec::new();
-                let read = blocks.map(Request::Read);
-                self.execute(read, extent, |bytes| content.extend_from_slice(bytes)).await?;
-                let mut rest = &content[..];
-                for buf in bufs {
-                    let (part, after) = rest.split_at(buf.len());
-                    buf.copy_from_slice(part);
-                    rest = after;
-                }
-            }
+            Work::Read(bufs) => self.read(extent, bufs).await?,
             Work::Write(bufs) => {
                 let content = bufs.iter().map(|buf| &buf[..]).collect::<Vec<_>>().concat();
-                let writes = self.parts(blocks).map(|part| {
-                    let (from, to) = ((part.start - first) as usize, (part.end - first) as usize);
-                    Request::Write(part.start, content[from * bytes..to * bytes].to_vec())
-                });
-                self.execute(writes, extent, |_| {}).await?;
+                self.write(extent, |bytes| content[bytes].to_vec()).await?;
             }
-            Work::Zero { .. } => {
-                let zeros = self.parts(blocks).map(|part| {
-                    let count = (part.end - part.start) as usize;
-                    Request::Write(part.start, vec![0; count * bytes])
-                });
-                self.execute(zeros, extent, |_| {}).await?;
-            }
+            Work::Zero { .. } => self.write(extent, |bytes| vec![0; bytes.len()]).await?,
             Work::Flush => self.execute(std::iter::once(Request::Flush), extent, |_| {}).await?,
             Work::Discard { .. } => {}
             Work::Extents { len, found } => {

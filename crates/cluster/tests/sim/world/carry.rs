@@ -10,6 +10,7 @@ use cluster::wire::{self, Frame};
 use super::{Event, Packet, World};
 use crate::ground::{Node, Storing, Task};
 use crate::marks;
+use crate::oracle::CELLS;
 
 impl World {
     /// Puts a message on a link: lost, late, twice or as it should be.
@@ -163,8 +164,11 @@ impl World {
         let ToMember::Data(stamp, Io::Write(stripe, _)) = message else { return };
         let config = &self.ground.config;
         let width = cluster::code::width(&config.shape, config.slots.len());
-        let partial = |task: &Task| match *task {
-            Task::Write(block, count) => block / width as u64 == *stripe && count < width,
+        let partial = |task: &Task| match task {
+            Task::Write(cells) => {
+                let block = cells.start / CELLS;
+                (block / width) as u64 == *stripe && cells.len().div_ceil(CELLS) < width
+            }
             _ => false,
         };
         if self.ground.clients[index].tasks.values().any(partial)

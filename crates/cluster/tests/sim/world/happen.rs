@@ -13,6 +13,7 @@ use super::{Event, Packet, World};
 use crate::faults::{CALM_MS, Fault};
 use crate::ground::{Node, Storing};
 use crate::marks;
+use crate::oracle::cells;
 use crate::verify;
 
 impl World {
@@ -120,12 +121,15 @@ impl World {
     pub fn client(&mut self, index: usize, event: client::Event) {
         let local = self.ground.clients[index].host.skew.at(self.now);
         let Some(machine) = &mut self.ground.clients[index].machine else { return };
-        let before = machine.epoch();
+        let (before, patching) = (machine.epoch(), machine.patching() > 0);
         let mut out = Vec::new();
         machine.handle(local, event, &mut out);
         let changed = before.is_some() && machine.epoch() != before && machine.pending() > 0;
         if changed {
             self.mark(marks::PARKED);
+        }
+        if changed && patching {
+            self.mark(marks::PATCHED_AGAIN);
         }
         self.client_actions(index, out);
     }
@@ -231,7 +235,7 @@ impl World {
                 }
                 let width = code::width(&config.shape, config.slots.len()) as u64;
                 let stripes = config.shape.stripes(region);
-                self.oracle.resynced(stripes.start * width..stripes.end * width);
+                self.oracle.resynced(cells(stripes.start * width..stripes.end * width));
             }
         }
         let held = |mark: &Mark| match *mark {

@@ -1,15 +1,17 @@
 //! The workload: each client reads, writes and flushes under the locks of the upper layer.
 
+use std::ops::Range;
+
 use cluster::change::{Change, Way};
 use cluster::client::{self, Failure};
 use cluster::code;
-use cluster::ids::{ClientId, RequestId};
+use cluster::ids::{ClientId, Epoch, RequestId};
 use cluster::record::Mark;
 
 use super::{Event, World};
 use crate::ground::Task;
 use crate::marks;
-use crate::oracle::Host;
+use crate::oracle::{CELLS, Host, cells};
 use crate::verify;
 
 /// Requests of a client at once.
@@ -34,17 +36,25 @@ impl World {
             return;
         }
         let host = self.host(index);
-        let block = self.rng.below(self.oracle.blocks.len() as u64);
+        let block = self.rng.below(self.oracle.blocks());
         let (task, work) = match self.rng.below(20) {
             0..11 => {
-                let Some(found) = self.write(host, block) else { return };
+                let found = match self.part(60) {
+                    Some(part) => self.patch(host, block, part),
+                    None => self.write(host, block),
+                };
+                let Some(found) = found else { return };
                 found
             }
             11..17 => {
-                if !self.oracle.read(host, RequestId(self.next_request), block as usize) {
+                let mut cells = cells(block..block + 1);
+                if let Some(part) = self.part(50) {
+                    cells = cells.start + part..cells.start + part + 1;
+                }
+                if !self.oracle.read(host, RequestId(self.next_request), cells.clone()) {
                     return;
                 }
-                (Task::Read(block), client::Work::Read(block))
+                (Task::Read(cells), client::Work::Read(block))
             }
             _ => (Task::Flush(self.oracle.count), client::Work::Flush),
         };
@@ -53,6 +63,36 @@ impl World {
         self.tell(|| format!("client {index} {id:?}: {task:?} {work:x?}"));
         self.ground.clients[index].tasks.insert(id, task);
         self.client(index, client::Event::Request(id, work));
+    }
+
+    /// Registers that nobody has written before.
+    fn fresh(&mut self, registers: usize) -> Vec<u32> {
+        let first = self.next_value;
+        self.next_value += 16;
+        (0..registers as u64).map(|register| crate::rng::mix(first + register) as u32 | 1).collect()
+    }
+
+    /// One cell of a block, for so many of 100 requests in worlds with patches.
+    fn part(&mut self, percent: u64) -> Option<usize> {
+        let rng = self.patches.as_mut()?;
+        rng.percent(percent).then(|| rng.below(CELLS as u64) as usize)
+    }
+
+    /// A write of one cell, if no other host uses it.
+    fn patch(&mut self, host: Host, block: u64, part: usize) -> Option<(Task, client::Work)> {
+        let config = &self.value.config;
+        let length = code::block_bytes(&config.shape, config.slots.len()) / CELLS;
+        let cell = cells(block..block + 1).start + part;
+        let value = self.fresh(length / 4);
+        if !self.oracle.is_free(&(cell..cell + 1)) {
+            return None;
+        }
+        if self.oracle.is_beside(cell, host) {
+            self.mark(marks::PATCHED_BY_TWO);
+        }
+        self.oracle.write(host, cell..cell + 1, &value, self.is_degraded());
+        let work = client::Work::Patch(block, part * length, verify::bytes(&value));
+        Some((Task::Write(cell..cell + 1), work))
     }
 
     /// A write of some blocks of one stripe, if no other host uses them.
@@ -66,19 +106,12 @@ impl World {
             first -= if whole { index as u64 } else { 0 };
             count = if whole { width } else { 1 + self.rng.below((width - index) as u64) as usize };
         }
-        let blocks = first as usize..first as usize + count;
-        let pieces = code::block_bytes(&shape, members) / 8;
-        let value: Vec<u64> = (0..(pieces * count) as u64)
-            .map(|piece| crate::rng::mix(self.next_value + piece) | 1)
-            .collect();
-        self.next_value += 16;
-        if !blocks.clone().all(|block| self.oracle.is_free(block)) {
+        let cells = cells(first..first + count as u64);
+        let value = self.fresh(code::block_bytes(&shape, members) / 4 * count);
+        if !self.oracle.is_free(&cells) {
             return None;
         }
-        let degraded = self.is_degraded();
-        for (block, value) in blocks.zip(value.chunks(pieces)) {
-            assert!(self.oracle.write(host, block, value, degraded), "it is free");
-        }
+        self.oracle.write(host, cells.clone(), &value, self.is_degraded());
         let bytes = verify::bytes(&value);
         if shape.level.is_striped() {
             self.mark(match Change::new(&config, first, bytes.len()).plan(&config).0 {
@@ -88,7 +121,7 @@ impl World {
                 Way::Decode => marks::DECODE,
             });
         }
-        Some((Task::Write(first, count), client::Work::Write(first, bytes)))
+        Some((Task::Write(cells), client::Work::Write(first, bytes)))
     }
 
     /// A request was refused: sometimes an operator looks at it.
@@ -127,7 +160,7 @@ impl World {
             let columns = code::columns(config.shape.level, config.slots.len(), stripe);
             for (index, &member) in columns[..width].iter().enumerate() {
                 if !config.is_in_sync(member) {
-                    self.oracle.accepted(stripe as usize * width + index, config.epoch);
+                    self.oracle.accepted(stripe * width as u64 + index as u64, config.epoch);
                 }
             }
         }
@@ -146,47 +179,29 @@ impl World {
         let machine = self.ground.clients[index].machine.as_ref();
         let epoch = machine.and_then(client::Client::epoch).unwrap_or_default();
         match (task, result) {
-            (Task::Write(block, count), Ok(_)) => {
-                let blocks = block as usize..block as usize + count;
-                let active = |block: usize| self.oracle.blocks[block].active.clone();
-                let value = blocks.clone().flat_map(|block| {
-                    let (_, value) = active(block).expect("the writer has the lock");
-                    value
-                });
-                let value: Vec<u64> = value.collect();
-                let verdict = self.ground.acknowledged(&config, block, &value);
+            (Task::Write(cells), Ok(_)) => {
+                let value = self.oracle.writing(cells.clone());
+                let verdict = self.ground.acknowledged(&config, &cells, &value);
                 self.require(verdict);
-                blocks.for_each(|block| self.oracle.written(host, block, epoch));
-                self.sent.remove(&(index, code::place(&config, block).0));
+                let (stripe, _) = code::place(&config, (cells.start / CELLS) as u64);
+                self.oracle.written(host, cells, epoch);
+                self.sent.remove(&(index, stripe));
                 if config.shape.level.is_striped() && self.is_degraded() {
                     self.mark(marks::DEGRADED);
                 }
             }
-            (Task::Write(block, count), Err(Failure::Inconsistent)) => {
+            (Task::Write(cells), Err(Failure::Inconsistent)) => {
                 self.refused();
-                let blocks = block as usize..block as usize + count;
-                blocks.for_each(|block| self.oracle.write_refused(host, block));
+                self.oracle.write_refused(host, cells);
             }
-            (Task::Read(block), Err(Failure::Inconsistent)) => {
+            (Task::Read(cells), Err(Failure::Inconsistent)) => {
                 self.refused();
-                self.oracle.read_refused((host, id), block as usize);
+                self.oracle.read_refused((host, id), cells);
             }
-            (Task::Read(block), Ok(bytes)) => {
-                let value: Vec<u64> = bytes.chunks(8).map(crate::medium::number).collect();
-                match self.oracle.check((host, id), block as usize, &value, epoch) {
-                    Ok(true) => self.mark(marks::TORN_READ),
-                    Ok(false) => {}
-                    Err(story) => self.require(Err(story)),
-                }
-                let (stripe, number) = code::place(&config, block);
-                let columns = code::columns(config.shape.level, config.slots.len(), stripe);
-                if config.shape.level.is_striped() && !config.is_in_sync(columns[number]) {
-                    self.mark(marks::RECOVERED);
-                }
-            }
+            (Task::Read(cells), Ok(bytes)) => self.have_read((host, id), cells, &bytes, epoch),
             (Task::Flush(before), Ok(_)) => {
-                for (block, value) in self.oracle.flushed(host, before) {
-                    let verdict = self.ground.flushed(&config, host, block, &value);
+                for (cells, value) in self.oracle.flushed(host, before) {
+                    let verdict = self.ground.flushed(&config, host, &cells, &value);
                     self.require(verdict);
                 }
             }
@@ -195,6 +210,28 @@ impl World {
                 self.oracle.loss_reported(host, before);
             }
             (_, Err(_)) => {}
+        }
+    }
+
+    fn have_read(
+        &mut self,
+        reader: (Host, RequestId),
+        cells: Range<usize>,
+        bytes: &[u8],
+        epoch: Epoch,
+    ) {
+        let (block, part) = (cells.start / CELLS, bytes.len() / CELLS);
+        let bytes = &bytes[cells.start % CELLS * part..][..cells.len() * part];
+        match self.oracle.check(reader, cells, &verify::registers(bytes), epoch) {
+            Ok(true) => self.mark(marks::TORN_READ),
+            Ok(false) => {}
+            Err(story) => self.require(Err(story)),
+        }
+        let config = &self.value.config;
+        let (stripe, number) = code::place(config, block as u64);
+        let columns = code::columns(config.shape.level, config.slots.len(), stripe);
+        if config.shape.level.is_striped() && !config.is_in_sync(columns[number]) {
+            self.mark(marks::RECOVERED);
         }
     }
 }
