@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::Rig;
 use crate::attach::{Mounted, alone};
-use crate::world::Server;
+use crate::world::{Server, until};
 
 /// Three members, coordinators, and client 2 over NBD. `/dev/parapet` is the machine's, hence the
 /// name.
@@ -42,6 +42,11 @@ impl Rig {
     }
 }
 
+fn write_durably(mounted: &Mounted) -> std::io::Result<()> {
+    let mut file = File::create(mounted.at.join("late"))?;
+    file.write_all(b"x").and_then(|()| file.sync_all())
+}
+
 #[test]
 fn another_host_reads_the_file_system_that_one_has_written() {
     let rig = rig("local");
@@ -56,7 +61,7 @@ fn another_host_reads_the_file_system_that_one_has_written() {
     assert!(other.contains("another client of this host"), "{other}");
     // It does not stop under a file system.
     client.signal("TERM");
-    crate::world::until(|| rig.world.log().contains("mounted at"));
+    until(|| rig.world.log().contains("mounted at"));
     mounted.fill(21);
     assert!(device.exists());
     mounted.unmount();
@@ -78,9 +83,7 @@ fn a_mounted_disk_fails_after_an_eviction_and_returns_when_it_is_unmounted() {
     let mounted = rig.mount(&device);
     mounted.fill(1);
     rig.world.ok(&["cluster", "evict", "pool.toml", "1"]);
-    let late = File::create(mounted.at.join("late"));
-    let late = late.and_then(|mut file| file.write_all(b"x").and_then(|()| file.sync_all()));
-    late.expect_err("it is evicted");
+    write_durably(&mounted).expect_err("it is evicted");
     // It stays, and answers nothing but errors.
     assert!(device.exists() && Path::new(&format!("/proc/{}/exe", client.pid())).exists());
     assert!(!rig.io(0, &["read 0 4k"]));
@@ -93,7 +96,14 @@ fn a_mounted_disk_fails_after_an_eviction_and_returns_when_it_is_unmounted() {
     let (client, device) = rig.attached(&["--nbd", "unix:n0.sock"]);
     let mounted = rig.mount(&device);
     mounted.verify(1);
-    mounted.unmount();
+    write_durably(&mounted).unwrap();
+    // It waits for the end of the use, then for the kernel; each signal ends one wait.
+    client.signal("TERM");
+    until(|| rig.world.log().contains("mounted at"));
+    client.signal("TERM");
+    until(|| !device.exists());
     assert_eq!(client.terminate(), 0);
-    assert!(!device.exists());
+    assert!(rig.world.log().contains("fail from now on"));
+    write_durably(&mounted).expect_err("it has ended");
+    mounted.unmount();
 }

@@ -109,8 +109,8 @@ impl Local {
         self.view.clone()
     }
 
-    /// Takes the local disk away, as soon as nobody uses it or another signal comes. Then a disk
-    /// that is still in use fails all requests.
+    /// Takes the local disk away, as soon as nobody uses it or another signal comes. A disk that is
+    /// still in use then fails all requests, and a further signal ends the wait for the kernel.
     pub(super) async fn end(&self, signals: &Signals, on: &Spawner) {
         let (clock, uuid) = (on.clock(), &self.place.uuid);
         let free = async {
@@ -127,6 +127,6 @@ impl Local {
             }
         };
         until_stopped(signals, free).await;
-        self.disks.end(uuid).await;
+        until_stopped(signals, self.disks.end(uuid)).await;
     }
 }
