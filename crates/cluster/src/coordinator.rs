@@ -32,6 +32,8 @@ mod membership;
 mod operator;
 mod resync;
 
+pub use operator::NotEvicted;
+
 use crate::decisions::{Outcome, Request, Value};
 use crate::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Region, Term};
 use crate::message::{FromClient, FromMember, ToClient, ToMember};

@@ -104,6 +104,8 @@ pub enum Told {
     Failed(String),
     /// So many regions will be served again.
     Accepted(u32),
+    /// There is nobody to evict: no client of this id has ever joined.
+    NeverJoined,
 }
 
 /// The state of a coordinator's reign.
@@ -178,7 +180,8 @@ choices! {
     }
     Told {
         0 = Described(bytes, sector, label), 1 = Formatted(boot), 2 = Welcome(welcome),
-        3 = Report(report), 4 = Evicted(upto), 5 = Failed(why), 6 = Accepted(regions)
+        3 = Report(report), 4 = Evicted(upto), 5 = Failed(why), 6 = Accepted(regions),
+        7 = NeverJoined
     }
 }
 

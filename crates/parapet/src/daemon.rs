@@ -34,6 +34,7 @@ use os::{Address, FileDisk, Signals, Spawner};
 use crate::api::Severity;
 use crate::disks::Opened;
 use crate::failure::{Failure, Id, Result};
+use crate::local_disks::LocalDisks;
 use crate::modelled::is_modelled;
 use crate::tls::Identity;
 use crate::{notify, systemd};
@@ -90,7 +91,7 @@ pub(crate) struct Daemon {
     notes_reported: Cell<bool>,
     exports: Rc<Shown>,
     aoe: aoe::Aoe,
-    attachments: attach::Attachments,
+    local_disks: LocalDisks,
     alerts: Rc<notify::Handle>,
     managed: managed::Managed,
     server: Server,
@@ -137,6 +138,7 @@ impl Daemon {
         let secure = tls.is_some();
         let crew = Crew::start(threads, tls.as_ref(), &memory, spawner)?;
         let server = nbd_server(&exports, tls, memory, &pool, spawner);
+        let local_disks = LocalDisks::new(spawner, &pool, &server);
         Ok(Rc::new(Daemon {
             spawner: spawner.clone(),
             pool,
@@ -145,7 +147,7 @@ impl Daemon {
             notes_reported: Cell::new(false),
             exports,
             aoe: aoe::Aoe::default(),
-            attachments: attach::Attachments::default(),
+            local_disks,
             alerts: Rc::default(),
             managed: managed::Managed::default(),
             server,

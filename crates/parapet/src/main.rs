@@ -28,6 +28,7 @@ mod habit;
 mod http;
 mod https;
 mod images;
+mod local_disks;
 mod machine;
 mod modelled;
 mod notify;

@@ -7,6 +7,17 @@ use crate::ids::{ClientId, Incarnation, Ms, Region};
 use crate::record::{self, Mark};
 use crate::session::{Joined, Report};
 
+/// Why an eviction did not begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NotEvicted {
+    /// Another candidate leads, or none.
+    Standby,
+    /// This coordinator has just taken over, and does not know the clients yet.
+    TakingOver,
+    /// No client of this id has ever joined.
+    NeverJoined,
+}
+
 impl Coordinator {
     /// The state of the reign, or who was heard to lead.
     pub fn report(&self) -> Report {
@@ -60,18 +71,25 @@ impl Coordinator {
     }
 
     /// Starts to evict all incarnations of a client so far; [`Action::Evicted`] tells the end.
-    /// Returns the last of them; `None` if no client of this id has ever joined, as far as this
-    /// reign knows.
+    /// Returns the last of them.
+    ///
+    /// Each call fences a higher incarnation, even if all were fenced before. Only so are late
+    /// answers to an earlier fence no answers to this one: a coordinator that was replaced without
+    /// its knowledge could take a client for fenced that has joined its successor.
+    ///
+    /// # Errors
+    /// If this coordinator can evict nobody now, or no client of this id has ever joined: each join
+    /// leaves a mark.
     pub fn evict(
         &mut self,
         now: Ms,
         client: ClientId,
         out: &mut Vec<Action>,
-    ) -> Option<Incarnation> {
+    ) -> Result<Incarnation, NotEvicted> {
         self.now = now;
-        let Role::Leading(leader) = &mut self.role else { return None };
+        let Role::Leading(leader) = &mut self.role else { return Err(NotEvicted::Standby) };
         if leader.reading.is_some() {
-            return None;
+            return Err(NotEvicted::TakingOver);
         }
         let held = leader.commit.marks.iter().filter_map(|mark| match *mark {
             Mark::Held(_, id, incarnation) if id == client => Some(incarnation),
@@ -82,11 +100,11 @@ impl Coordinator {
         // let in. That one may be alive: not heard yet in this reign, or for longer than its lease.
         let evicted = record::evicted(&leader.commit.marks, client);
         let unheard = evicted.map(|upto| Incarnation(upto.0.saturating_add(1)));
-        let upto = held.chain(joined).chain(unheard).max()?;
+        let upto = held.chain(joined).chain(unheard).max().ok_or(NotEvicted::NeverJoined)?;
         leader.evict(client, upto, None);
         leader.tick(now, out);
         self.after(out);
-        Some(upto)
+        Ok(upto)
     }
 }
 
@@ -199,9 +217,18 @@ mod tests {
         let client = ClientId(1);
         leader.commit.record(true, Mark::Evicted(client, Incarnation(4)));
         let mut coordinator = Coordinator::start(CandidateId(0), Timing::DEFAULT, 0);
-        coordinator.role = Role::Leading(Box::new(leader));
         let mut out = Vec::new();
-        assert_eq!(coordinator.evict(1, client, &mut out), Some(Incarnation(5)));
-        assert_eq!(coordinator.evict(1, ClientId(2), &mut out), None, "it never joined");
+        assert_eq!(coordinator.evict(1, client, &mut out), Err(NotEvicted::Standby));
+        let mut new =
+            Leader::new(Term(3), Timing::DEFAULT, 0, Version(1), leader.config.clone(), 8);
+        new.commit.record(true, Mark::Evicted(client, Incarnation(4)));
+        coordinator.role = Role::Leading(Box::new(new));
+        assert_eq!(coordinator.evict(1, client, &mut out), Err(NotEvicted::TakingOver));
+        coordinator.role = Role::Leading(Box::new(leader));
+        assert_eq!(coordinator.evict(1, client, &mut out), Ok(Incarnation(5)));
+        let again = coordinator.evict(1, client, &mut out);
+        assert_eq!(again, Ok(Incarnation(6)), "answers to the first fence do not count");
+        let unknown = coordinator.evict(1, ClientId(2), &mut out);
+        assert_eq!(unknown, Err(NotEvicted::NeverJoined));
     }
 }

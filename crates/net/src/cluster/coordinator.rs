@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use cluster::coordinator::{Action, Coordinator, Event};
+use cluster::coordinator::{Action, Coordinator, Event, NotEvicted};
 use cluster::decisions::{Outcome, Request};
 use cluster::ids::{ArrayId, CandidateId, ClientId, Incarnation, MemberId, Ms, Term};
 use cluster::roles::Holder;
@@ -163,19 +163,22 @@ impl CoordinatorServer {
     }
 
     fn evict(&self, client: ClientId, line: &Rc<Line>) {
-        let upto = self.step(|machine, now, out| {
-            let upto = machine.evict(now, client, out);
+        let begun = self.step(|machine, now, out| {
+            let upto = machine.evict(now, client, out)?;
             // Before the actions are carried out: one of them may be the answer.
-            if let Some(upto) = upto {
-                let line = Rc::clone(line);
-                self.0.waiting.borrow_mut().push(Session { client, incarnation: upto, line });
-            }
-            upto
+            let line = Rc::clone(line);
+            self.0.waiting.borrow_mut().push(Session { client, incarnation: upto, line });
+            Ok(())
         });
-        if upto.is_none() {
-            let why = "this coordinator does not lead, or it knows no client of this id";
-            line.send(&Told::Failed(why.into()));
-        }
+        let why = match begun {
+            Ok(()) => return,
+            Err(NotEvicted::NeverJoined) => Told::NeverJoined,
+            Err(NotEvicted::Standby) => Told::Failed("this coordinator does not lead".into()),
+            Err(NotEvicted::TakingOver) => {
+                Told::Failed("this coordinator has just taken over".into())
+            }
+        };
+        line.send(&why);
     }
 
     fn handle(&self, event: Event) {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::Report;
+use super::{AttachedView, Report};
 use crate::page::{Page, Style};
 use crate::size::Size;
 
@@ -18,8 +18,10 @@ pub(crate) struct ClusterServing {
     pub(crate) array: Option<String>,
     /// What it serves, in words.
     pub(crate) what: String,
-    /// Where others connect to it.
-    pub(crate) address: String,
+    /// Where others connect to it; null if it is a local disk only.
+    pub(crate) address: Option<String>,
+    /// The local disk of a client; null if it has none.
+    pub(crate) attached: Option<AttachedView>,
 }
 
 impl Report for ClusterServing {
@@ -27,7 +29,8 @@ impl Report for ClusterServing {
 
     fn text(&self, page: &mut Page) {
         page.field("serving", &self.what);
-        page.field("address", &self.address);
+        self.address.iter().for_each(|address| page.field("address", address));
+        self.attached.iter().for_each(|attached| page.field("attached", attached.sentence()));
     }
 }
 

@@ -26,7 +26,7 @@ pub(crate) struct Attach {
 
 /// A way of the kernel's requests to the server.
 #[derive(Clone, Copy, ValueEnum)]
-enum How {
+pub(crate) enum How {
     /// ublk (Linux 6.5, driver ublk_drv): the fastest; requests wait for a server that restarts
     Ublk,
     /// The kernel's NBD client (driver nbd): requests wait for a server that restarts
@@ -35,9 +35,19 @@ enum How {
     Fuse,
 }
 
+impl How {
+    /// Its word, as in orders.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            How::Ublk => "ublk",
+            How::Nbd => "nbd",
+            How::Fuse => "fuse",
+        }
+    }
+}
+
 pub(crate) fn attach(args: &Attach, terminal: &Terminal) -> Result<Exit> {
-    let how = args.how.and_then(|how| how.to_possible_value());
-    let how = how.map(|how| how.get_name().to_owned());
+    let how = args.how.map(|how| how.word().to_owned());
     order("attach", &args.name, &Order { how, ..Order::default() }, &args.control, terminal)
 }
 

@@ -60,13 +60,14 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         let server = start(&opened, args, &on).await?;
         let serving = server.clone();
         let serve = async move |session| serving.serve(session).await;
-        let address = host::receive(&args.listen, keys.as_ref(), &on, serve).await?.to_string();
+        let address =
+            Some(host::receive(&args.listen, keys.as_ref(), &on, serve).await?.to_string());
         let label = server.label();
         let what = words(&args.disk.display().to_string(), label.as_ref());
         tracing::info!("{what}");
         systemd::ready(&what);
         let (pid, role, array) = (std::process::id(), "disk".into(), label.map(|it| it.name));
-        terminal.report(&ClusterServing { pid, role, array, what, address });
+        terminal.report(&ClusterServing { pid, role, array, what, address, attached: None });
         match until_stopped(&signals, server.failed()).await {
             Some(error) => Err(of_disk(&opened, &error)),
             None => {

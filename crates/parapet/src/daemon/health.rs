@@ -9,12 +9,12 @@ use array::status::MemberStatus;
 use layout::MemberId;
 
 use super::Served;
-use super::attach::aside;
 use super::orders::{member_of, usage};
 use crate::api::{DiskHealth, HealthLevel, MemberDisks, Order, Severity};
 use crate::disk_health::{locate, record, whole};
 use crate::disks::member_path;
 use crate::failure::{Failure, Id, Result};
+use crate::local_disks::aside;
 use crate::remote::is_remote;
 
 /// The word of the events. mdadm has none for this.

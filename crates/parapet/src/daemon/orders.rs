@@ -105,8 +105,8 @@ impl Daemon {
             let message = format!("{name} is a member of {outer}");
             return Err(Failure::new(Id::WrongState, message, format!("parapet stop {outer}")));
         }
-        self.refuse_attached_in_use(served).await?;
-        self.end_attachment(served).await;
+        self.local_disks.refuse_in_use(served.uuid()).await?;
+        self.local_disks.end(served.uuid()).await;
         self.retire(served).await;
         let result = self.give_up(served).await;
         served.log_final_state();

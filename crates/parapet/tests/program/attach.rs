@@ -14,7 +14,7 @@ use crate::world::{Server, World, pattern, until};
 /// each loop device.
 static ALONE: Mutex<()> = Mutex::new(());
 
-fn alone() -> MutexGuard<'static, ()> {
+pub fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -74,10 +74,7 @@ impl Local {
     }
 
     fn mount(&self, device: &Path) -> Mounted {
-        let at = self.world.path("mnt");
-        let words = ["mount", device.to_str().unwrap(), at.to_str().unwrap()];
-        self.world.tool("mount", &words);
-        Mounted { at }
+        Mounted::new(&self.world, &[device.to_str().unwrap()])
     }
 
     fn make(&self, file_system: &str, device: &Path) {
@@ -103,13 +100,20 @@ impl Local {
 }
 
 /// A mounted file system; unmounted with this value.
-struct Mounted {
-    at: PathBuf,
+pub struct Mounted {
+    pub at: PathBuf,
 }
 
 impl Mounted {
+    /// Mounts with these options and this device, in the folder `mnt`.
+    pub fn new(world: &World, words: &[&str]) -> Mounted {
+        let at = world.path("mnt");
+        world.tool("mount", &[&["mount"], words, &[at.to_str().unwrap()]].concat());
+        Mounted { at }
+    }
+
     /// Writes files of different sizes, durably.
-    fn fill(&self, from: usize) {
+    pub fn fill(&self, from: usize) {
         for number in from..from + 20 {
             let path = self.at.join(format!("f{number}"));
             std::fs::write(&path, pattern(number * 12_345, number as u64)).unwrap();
@@ -117,14 +121,14 @@ impl Mounted {
         }
     }
 
-    fn verify(&self, from: usize) {
+    pub fn verify(&self, from: usize) {
         for number in from..from + 20 {
             let read = std::fs::read(self.at.join(format!("f{number}"))).unwrap();
             assert!(read == pattern(number * 12_345, number as u64), "f{number}");
         }
     }
 
-    fn unmount(self) {
+    pub fn unmount(self) {
         drop(self);
     }
 }

@@ -1,6 +1,7 @@
 //! Clusters of real processes: three members, two coordinators, two clients, and their deaths.
 
 mod fence;
+mod local;
 
 use std::process::{Child, Stdio};
 
@@ -16,6 +17,7 @@ const BYTES: usize = 32 << 20;
 
 struct Rig {
     world: World,
+    name: String,
     members: Vec<Option<Server>>,
     coordinators: Vec<Option<Server>>,
     clients: Vec<Option<Server>>,
@@ -28,17 +30,28 @@ impl Rig {
     }
 
     fn of(level: &str, mode: &str) -> Rig {
+        let mut rig = Rig::without_clients("pool", level, mode);
+        rig.clients = (0..2).map(|index| Some(rig.client(index))).collect();
+        rig
+    }
+
+    fn without_clients(name: &str, level: &str, mode: &str) -> Rig {
         let world = World::new();
         (0..3).for_each(|index| drop(world.file(&format!("m{index}"), MEMBER_BYTES)));
         let members = (0..3).map(|index| Some(disk(&world, index))).collect();
-        let mut rig = Rig { world, members, coordinators: Vec::new(), clients: Vec::new() };
-        let create = CREATE.map(|word| if word == "3.5" { level } else { word });
-        rig.world.ok(&[&create[..], &["--mode", mode], &SOCKETS].concat());
+        let (name, coordinators, clients) = (name.to_owned(), Vec::new(), Vec::new());
+        let mut rig = Rig { world, name, members, coordinators, clients };
+        let create = CREATE.map(|word| match word {
+            "pool" => rig.name.as_str(),
+            "3.5" => level,
+            word => word,
+        });
+        let rest = ["--mode", mode, "--file", "pool.toml"];
+        rig.world.ok(&[&create[..], &rest, &SOCKETS].concat());
         let file = rig.world.path("pool.toml");
         let text = std::fs::read_to_string(&file).unwrap() + TIMING;
         std::fs::write(&file, text).unwrap();
         rig.coordinators = (0..2).map(|index| Some(rig.coordinator(index))).collect();
-        rig.clients = (0..2).map(|index| Some(rig.client(index))).collect();
         rig
     }
 
@@ -57,7 +70,8 @@ impl Rig {
     }
 
     fn uri(&self, client: usize) -> String {
-        format!("nbd+unix:///pool?socket={}", self.world.path(&format!("n{client}.sock")).display())
+        let socket = self.world.path(&format!("n{client}.sock"));
+        format!("nbd+unix:///{}?socket={}", self.name, socket.display())
     }
 
     /// Executes commands of qemu-io through a client; returns whether all succeeded.

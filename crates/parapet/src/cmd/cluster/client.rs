@@ -1,8 +1,8 @@
-//! `parapet cluster client`: the array of a cluster as an NBD export of this host.
+//! `parapet cluster client`: the array of a cluster as an NBD export or a disk of this host.
 //!
 //! ```text
 //!   NBD clients ──▶ nbd::Server ──▶ ClientDisk ──▶ members
-//!                                       ╰────────▶ coordinators
+//!   local disk ──▶ LocalDisks ──────────╯╰───────▶ coordinators
 //! ```
 //!
 //! Each start is a new *incarnation*, durable before it joins: a number that was used once must not
@@ -10,6 +10,8 @@
 //!
 //! After an eviction the process stays and fails every request. If it ended, a service manager
 //! would start it again under the file system whose caches are stale.
+
+mod local;
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -21,31 +23,36 @@ use ::cluster::ids::{ClientId, Incarnation, MemberId};
 use ::cluster::roles::Role;
 use ::cluster::session::{Ask, Told, Welcome};
 use ::io::{Clock, Disk, Op, Pool};
+use net::bytewise::Writers;
 use net::cluster::client::ClientDisk;
 use net::nbd::{Catalogue, Export, Server};
 use os::{Signals, Spawner};
 
+use self::local::{Local, Place};
 use super::status::{PATIENCE, level_word};
 use crate::api::ClusterServing;
 use crate::atomic_file;
 use crate::cluster::file::{Cluster, ClusterArg, Endpoint, address};
 use crate::cluster::host::{self, until_stopped};
 use crate::cluster::links::{self, ask, spawn, unexpected};
+use crate::cmd::attach::How;
 use crate::cmd::serve::catch;
 use crate::daemon::first;
 use crate::engine;
 use crate::failure::{Exit, Failure, Id, Result, of_path};
+use crate::local_disks::LocalDisks;
 use crate::places;
 use crate::size::Size;
 use crate::systemd;
 use crate::terminal::Terminal;
 
-/// Use a cluster's array on this host: serve it over NBD
+/// Use a cluster's array on this host: as a local disk, over NBD, or both
 ///
 /// Each host has an id of its own. Once the cluster has evicted it, all requests fail until its
-/// disk is unmounted and this process is started again.
+/// disk is unmounted and this process is started again. At SIGTERM it waits until its local disk
+/// is free; a second signal ends the wait.
 ///
-/// For example: parapet cluster client pool.toml --id 1 --nbd unix:/run/parapet/pool.nbd
+/// For example: parapet cluster client pool.toml --id 1 --attach; mount /dev/parapet/pool /mnt
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -54,8 +61,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     id: u32,
     /// NBD address: unix:PATH (mode 0600) or ADDRESS:PORT
-    #[arg(long, value_name = "ADDRESS", value_parser = address)]
-    nbd: Endpoint,
+    #[arg(long, value_name = "ADDRESS", value_parser = address, required_unless_present = "attach")]
+    nbd: Option<Endpoint>,
+    /// Make the array a disk of this host: /dev/parapet/NAME. Needs root
+    #[arg(long)]
+    attach: bool,
+    /// Way of the kernel's requests to this process, as for parapet attach
+    #[arg(long, value_name = "WAY", requires = "attach")]
+    how: Option<How>,
 }
 
 /// Memory for payloads and for client requests that are not whole blocks.
@@ -74,23 +87,44 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     executor.block_on(async {
         let welcomed = until_stopped(&signals, welcome(&cluster, &on)).await;
         let Some(config) = welcomed.transpose()? else { return Ok(Exit::Done) };
+        let place = match args.attach {
+            true => Some(Place::take(&cluster).await?),
+            false => None,
+        };
         let incarnation = next_incarnation(&cluster, args.id)?;
         let disk = join(args.id, incarnation, &config, &cluster, &on);
-        let pool = Pool::new(POOL_BYTES);
+        let evicted = run_on(&disk, &on);
+        let (pool, writers) = (Pool::new(POOL_BYTES), Writers::default());
         let described = format!("{}, {}", cluster.name, level_word(config.shape.level));
         let export = Export::new(&cluster.name, Rc::new(disk.clone()), pool.clone());
-        let catalogue = Catalogue::new([Rc::new(export.described(described))]);
-        let server = Server::new(Rc::new(catalogue), on.clock(), pool);
-        let address = serve(&server, &args.nbd, &on).await?;
+        let export = export.beside(&writers).described(described);
+        let catalogue = Rc::new(Catalogue::new([Rc::new(export)]));
+        let server = Server::new(catalogue, on.clock(), pool.clone());
+        let address = match &args.nbd {
+            Some(at) => Some(serve(&server, at, &on).await?),
+            None => None,
+        };
+        let mut local = None;
+        if let Some(place) = place {
+            let (how, disks) = (args.how.map(How::word), LocalDisks::new(&on, &pool, &server));
+            let attached = Local::attach(place, how, (&disk, &writers), disks);
+            // It may wait for members.
+            match until_stopped(&signals, attached).await {
+                Some(attached) => local = Some(attached?),
+                None => return leave(&disk, &cluster, &signals, &on).await,
+            }
+        }
         let size = Size(disk.limits().bytes);
         let what = format!("client {} of {}, {size}", args.id, cluster.name);
         systemd::ready(&what);
         let (pid, role) = (std::process::id(), "client".into());
-        let array = Some(cluster.name.clone());
-        terminal.report(&ClusterServing { pid, role, array, what, address });
-        let evicted = run_on(&disk, &on);
+        let (array, attached) = (Some(cluster.name.clone()), local.as_ref().map(Local::view));
+        terminal.report(&ClusterServing { pid, role, array, what, address, attached });
         // Evicted or not: only a signal ends it.
         until_stopped(&signals, std::future::pending::<()>()).await;
+        if let Some(local) = local {
+            local.end(&signals, &on).await;
+        }
         let clock = on.clock();
         first(server.shutdown(), clock.sleep_until(clock.now() + CLIENTS)).await;
         if evicted.get() {

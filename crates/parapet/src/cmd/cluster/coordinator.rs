@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         let serving = server.clone();
         let keys = cluster.keys.as_ref();
         let serve = async move |session| serving.serve(session).await;
-        let address = host::receive(&listen, keys, &on, serve).await?.to_string();
+        let address = Some(host::receive(&listen, keys, &on, serve).await?.to_string());
         for (member, to) in cluster.slots() {
             let server = server.clone();
             let connected = async move |stream| server.connect(member, stream).await;
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         let what = format!("coordinator {} of {}", me.0, cluster.name);
         systemd::ready(&what);
         let (pid, role, array) = (std::process::id(), "coordinator".into(), Some(cluster.name));
-        terminal.report(&ClusterServing { pid, role, array, what, address });
+        terminal.report(&ClusterServing { pid, role, array, what, address, attached: None });
         let ticking = server.clone();
         on.spawn_local(async move { ticking.run().await });
         until_stopped(&signals, watch(&server, timing.tick_ms, &on)).await;

@@ -152,8 +152,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     for candidate in &cluster.coordinators {
         terminal.say(format!("  parapet cluster coordinator {file} --listen {candidate}"));
     }
-    terminal
-        .say(format!("  parapet cluster client {file} --id 1 --nbd unix:/run/parapet/pool.nbd"));
+    terminal.say(format!("  parapet cluster client {file} --id 1 --attach"));
     Ok(Exit::Done)
 }
 

@@ -47,9 +47,13 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
             Ok(Told::Evicted(upto)) => {
                 Ok(format!("client {client} is fenced up to its incarnation {}", upto.0))
             }
+            Ok(Told::NeverJoined) => {
+                let message = format!("client {client}: no client of this id has ever joined");
+                Err(Failure::new(Id::NoMember, message, "parapet cluster status shows the clients"))
+            }
             Ok(Told::Failed(why)) => {
-                let action = "parapet cluster status shows the clients";
-                Err(Failure::new(Id::NoMember, format!("client {client}: {why}"), action))
+                let message = format!("client {client} is not fenced: {leader}: {why}");
+                Err(Failure::new(Id::WrongState, message, "repeat the command"))
             }
             Ok(told) => Err(unexpected(&leader, told)),
             Err(mut failure) => {

@@ -87,7 +87,8 @@ fn what_is_not_fenced_is_never_called_so() {
 
 #[test]
 fn the_agent_describes_itself() {
-    let rig = Rig { world: World::new(), members: vec![], coordinators: vec![], clients: vec![] };
+    let (world, name) = (World::new(), String::new());
+    let rig = Rig { world, name, members: vec![], coordinators: vec![], clients: vec![] };
     let (status, metadata) = rig.fence(&["-o", "metadata"], "");
     assert_eq!(status, 0);
     std::fs::write(rig.world.path("metadata.xml"), &metadata).unwrap();

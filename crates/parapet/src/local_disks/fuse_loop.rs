@@ -10,7 +10,7 @@ use std::rc::Rc;
 use net::fuse;
 use os::{FuseMount, loop_device};
 
-use super::{Daemon, Event, Served, Source, aside, refuse_in_use};
+use super::{Event, LocalDisks, Source, aside, refuse_in_use};
 use crate::failure::{Failure, Id, Result};
 use crate::places;
 
@@ -28,11 +28,11 @@ struct Mount {
     ended: Rc<Event>,
 }
 
-impl Daemon {
-    pub(super) async fn make_loop(&self, served: &Served, source: &Source) -> Result<LoopDisk> {
-        let file = file_of(source);
-        let mount = self.mount(served, &file, source.limits.read_only)?;
-        let (block, read_only) = (source.limits.logical_block, source.limits.read_only);
+impl LocalDisks {
+    pub(super) async fn make_loop(&self, source: &Source) -> Result<LoopDisk> {
+        let file = file_of(&source.name, &source.uuid);
+        let mount = self.mount(source, &file)?;
+        let (block, read_only) = (source.limits().logical_block, source.read_only);
         match aside(move || loop_device::attach(&file, block, read_only)).await? {
             Ok(path) => Ok(LoopDisk { path, mount }),
             Err(error) => {
@@ -45,9 +45,9 @@ impl Daemon {
     }
 
     /// Mounts and serves the file.
-    fn mount(&self, served: &Served, file: &Path, read_only: bool) -> Result<Mount> {
+    fn mount(&self, source: &Source, file: &Path) -> Result<Mount> {
         make_file(file)?;
-        let pool = self.pool.clone();
+        let (pool, read_only) = (self.pool.clone(), source.read_only);
         let channel = FuseMount::new(file, read_only, pool.clone(), &self.spawner);
         let channel = Rc::new(channel.map_err(|error| {
             let message = format!("{}: FUSE mount: {error}", file.display());
@@ -57,7 +57,7 @@ impl Daemon {
                 "run the server as root, and load the driver: modprobe fuse",
             )
         })?);
-        let disk = self.bytewise(served);
+        let disk = self.bytewise(source);
         let server = fuse::Server::new(Rc::clone(&channel) as _, disk, pool, read_only);
         let ended = Event::new();
         let raise = Rc::clone(&ended);
@@ -95,17 +95,16 @@ impl LoopDisk {
     }
 }
 
-fn file_of(source: &Source) -> PathBuf {
-    let name = places::file_name(&source.name, &source.uuid);
-    places::runtime().join("disks").join(name)
+/// The file of a disk of this name.
+pub(super) fn file_of(name: &str, uuid: &str) -> PathBuf {
+    places::runtime().join("disks").join(places::file_name(name, uuid))
 }
 
 /// Removes what a server that was killed has left behind.
 ///
 /// # Errors
 /// If somebody still uses its loop device.
-pub(super) async fn clear_away(link: &Path, source: &Source) -> Result<()> {
-    let file = file_of(source);
+pub(super) async fn clear_away(link: &Path, file: PathBuf) -> Result<()> {
     if let Ok(device) = fs::read_link(link) {
         match backing_file(&device) {
             None => {}
@@ -132,10 +131,7 @@ fn backing_file(device: &Path) -> Option<PathBuf> {
 
 /// Makes an empty file, for the mount.
 fn make_file(file: &Path) -> Result<()> {
-    let folder = file.parent().unwrap_or(Path::new("/"));
-    let mut builder = fs::DirBuilder::new();
-    std::os::unix::fs::DirBuilderExt::mode(builder.recursive(true), 0o700);
-    builder.create(folder).map_err(|error| crate::failure::of_path(folder, &error))?;
+    super::folder()?;
     fs::File::create(file).map_err(|error| crate::failure::of_path(file, &error))?;
     Ok(())
 }

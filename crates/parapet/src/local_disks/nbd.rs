@@ -8,10 +8,10 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ::net::nbd::{Ending, Export};
-use os::Socket;
+use ::net::nbd::{Ending, Export, Server};
+use os::{Socket, Spawner};
 
-use super::{Daemon, Event, Served, Source, aside};
+use super::{Event, LocalDisks, Source, aside};
 use crate::failure::{Failure, Id, Result};
 
 /// Connections of a device.
@@ -38,18 +38,16 @@ struct Lane {
     uuid: String,
     export: Rc<Export>,
     leaving: Rc<Event>,
+    server: Server,
+    spawner: Spawner,
 }
 
-impl Daemon {
-    pub(super) async fn make_nbd(
-        self: &Rc<Self>,
-        served: &Served,
-        source: &Source,
-    ) -> Result<NbdDisk> {
-        let export = self.kernel_export(served, source);
+impl LocalDisks {
+    pub(super) async fn make_nbd(&self, source: &Source) -> Result<NbdDisk> {
+        let (export, limits) = (self.kernel_export(source), source.limits());
         let device = os::nbd::Export {
-            bytes: source.limits.bytes,
-            block_bytes: source.limits.logical_block,
+            bytes: limits.bytes,
+            block_bytes: limits.logical_block,
             flags: export.plain_flags(),
             resend_after: RESEND_AFTER,
             wait: if source.survives_restart { WAIT } else { Duration::ZERO },
@@ -71,11 +69,7 @@ impl Daemon {
     }
 
     /// Gives the device that an earlier server has left new connections; nothing if there is none.
-    pub(super) async fn resume_nbd(
-        self: &Rc<Self>,
-        served: &Served,
-        source: &Source,
-    ) -> Result<Option<NbdDisk>> {
+    pub(super) async fn resume_nbd(&self, source: &Source) -> Result<Option<NbdDisk>> {
         let uuid = source.uuid.clone();
         let Some(index) = aside(move || os::nbd::find(&uuid)).await? else { return Ok(None) };
         let mut ours = Vec::new();
@@ -85,18 +79,18 @@ impl Daemon {
             reconnect(index, &source.uuid, their).await.map_err(|error| of_nbd(source, &error))?;
             ours.push(our);
         }
-        let export = self.kernel_export(served, source);
+        let export = self.kernel_export(source);
         Ok(Some(self.keep_lanes(ours, (index, &source.uuid), &export)))
     }
 
-    fn kernel_export(&self, served: &Served, source: &Source) -> Rc<Export> {
-        let disk = Rc::new(served.array.clone());
-        let export = Export::new(&source.name, disk, self.pool.clone()).beside(served.writers());
-        Rc::new(if source.limits.read_only { export.read_only() } else { export })
+    fn kernel_export(&self, source: &Source) -> Rc<Export> {
+        let disk = Rc::clone(&source.disk);
+        let export = Export::new(&source.name, disk, self.pool.clone()).beside(&source.writers);
+        Rc::new(if source.read_only { export.read_only() } else { export })
     }
 
     fn keep_lanes(
-        self: &Rc<Self>,
+        &self,
         sockets: Vec<Socket>,
         (index, uuid): (u32, &str),
         export: &Rc<Export>,
@@ -104,25 +98,27 @@ impl Daemon {
         let leaving = Event::new();
         for socket in sockets {
             let (export, leaving) = (Rc::clone(export), Rc::clone(&leaving));
-            let lane = Lane { index, uuid: uuid.into(), export, leaving };
-            let daemon = Rc::clone(self);
-            self.spawner.spawn_local(async move { daemon.keep(&lane, socket).await });
+            let (server, spawner) = (self.server.clone(), self.spawner.clone());
+            let lane = Lane { index, uuid: uuid.into(), export, leaving, server, spawner };
+            self.spawner.spawn_local(async move { lane.keep(socket).await });
         }
         NbdDisk { path: os::nbd::path_of(index), index, leaving }
     }
+}
 
+impl Lane {
     /// Serves one connection after the other until the device or this server ends.
-    async fn keep(&self, lane: &Lane, mut socket: Socket) {
-        while let Some(serving) = self.server.adopt(Box::new(socket), Rc::clone(&lane.export)) {
+    async fn keep(&self, mut socket: Socket) {
+        while let Some(serving) = self.server.adopt(Box::new(socket), Rc::clone(&self.export)) {
             let ending = serving.await;
             let is_over = matches!(ending, Ending::Finished | Ending::Shutdown);
-            if is_over || lane.leaving.happened.get() {
+            if is_over || self.leaving.happened.get() {
                 return;
             }
-            let device = os::nbd::path_of(lane.index);
+            let device = os::nbd::path_of(self.index);
             tracing::warn!(?ending, "{}: a connection is replaced", device.display());
             let Ok((ours, theirs)) = Socket::half(&self.spawner) else { return };
-            if let Err(error) = reconnect(lane.index, &lane.uuid, theirs).await {
+            if let Err(error) = reconnect(self.index, &self.uuid, theirs).await {
                 tracing::error!("{}: a connection is lost: {error}", device.display());
                 return;
             }

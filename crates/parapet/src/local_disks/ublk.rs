@@ -16,7 +16,8 @@ use net::fuse::wire::errno;
 use os::UblkQueue;
 use os::ublk::{self, Command, Device, Request};
 
-use super::{Daemon, Event, Served, Source, aside, first};
+use super::{Event, LocalDisks, Source, aside};
+use crate::daemon::first;
 use crate::failure::{Failure, Id, Result};
 
 /// See the module.
@@ -38,13 +39,13 @@ struct Service {
     received: RefCell<Vec<Request>>,
 }
 
-impl Daemon {
-    pub(super) async fn make_ublk(&self, served: &Served, source: &Source) -> Result<UblkDisk> {
-        let (limits, survives) = (source.limits, source.survives_restart);
+impl LocalDisks {
+    pub(super) async fn make_ublk(&self, source: &Source) -> Result<UblkDisk> {
+        let (limits, survives) = (source.limits(), source.survives_restart);
         let owner = owner_of(&source.uuid);
         let added = aside(move || ublk::add(&limits, owner, survives)).await?;
         let device = added.map_err(|error| of_ublk(source, &error))?;
-        let started = match self.serve_queue(served, device) {
+        let started = match self.serve_queue(source, device) {
             Ok(disk) => aside(move || device.start()).await?.map(|()| disk),
             Err(error) => Err(error),
         };
@@ -55,30 +56,26 @@ impl Daemon {
     }
 
     /// Takes over the device that an earlier server has left; nothing if there is none.
-    pub(super) async fn resume_ublk(
-        &self,
-        served: &Served,
-        source: &Source,
-    ) -> Result<Option<UblkDisk>> {
+    pub(super) async fn resume_ublk(&self, source: &Source) -> Result<Option<UblkDisk>> {
         let owner = owner_of(&source.uuid);
         let Some(device) = aside(move || ublk::find(owner)).await? else { return Ok(None) };
-        if device.bytes().ok() != Some(source.limits.bytes) {
+        if device.bytes().ok() != Some(source.limits().bytes) {
             let message = format!("{}: the array has another size", device.path().display());
             let action = format!("unmount it, then: parapet attach {}", source.name);
             return Err(Failure::new(Id::WrongState, message, action));
         }
         let begun = aside(move || device.begin_recovery()).await?;
         begun.map_err(|error| of_ublk(source, &error))?;
-        let disk = self.serve_queue(served, device).map_err(|error| of_ublk(source, &error))?;
+        let disk = self.serve_queue(source, device).map_err(|error| of_ublk(source, &error))?;
         let recovered = aside(move || device.end_recovery()).await?;
         recovered.map_err(|error| of_ublk(source, &error))?;
         Ok(Some(disk))
     }
 
-    fn serve_queue(&self, served: &Served, device: Device) -> std::io::Result<UblkDisk> {
+    fn serve_queue(&self, source: &Source, device: Device) -> std::io::Result<UblkDisk> {
         let service = Service {
             queue: Rc::new(UblkQueue::open(device, &self.spawner)?),
-            disk: self.bytewise(served),
+            disk: self.bytewise(source),
             pool: self.pool.clone(),
             tasks: TaskSet::new(),
             received: RefCell::default(),
