@@ -88,6 +88,7 @@ impl Client {
         let request = Request { cause, work, attempt, started, settled, reported, written };
         self.requests.insert(self.next_request, request);
         self.idle.insert(self.next_request);
+        self.fresh.push(self.next_request);
         self.next_request += 1;
     }
 
@@ -209,6 +210,7 @@ impl Client {
         let config = self.config.as_ref().expect("it ran in an epoch");
         if let Some(stripe) = locks(config, &request.work) {
             self.locked.remove(&stripe);
+            self.stirred |= self.blocked.contains(&stripe);
         }
         let result = match request.work {
             Work::Read(block) => Ok(block_of(config, block, &attempt.got)),
