@@ -21,7 +21,7 @@ struct Effort {
     millis: u32,
 }
 
-const SHORT: Effort = Effort { rounds: 3, millis: 1500 };
+const SHORT: Effort = Effort { rounds: 3, millis: 1000 };
 const FULL: Effort = Effort { rounds: 7, millis: 4000 };
 
 const STREAM: Load = Load::new("write", 1024, 4);
