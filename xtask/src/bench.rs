@@ -7,6 +7,7 @@
 //! fails for being slow.
 
 mod aoe;
+mod cluster;
 mod compare;
 mod fuse;
 mod nbd;
@@ -69,6 +70,12 @@ const BENCHES: &[Bench] = &[
         command: "cargo xtask bench fuse",
         by: By::Xtask(fuse::measure),
     },
+    Bench {
+        name: "cluster",
+        what: "clusters on one machine: two hosts beside one, marks, grants, TLS, a local array",
+        command: "cargo xtask bench cluster",
+        by: By::Xtask(cluster::measure),
+    },
 ];
 
 /// Asks for more and longer rounds, where a benchmark has a choice.
@@ -87,6 +94,7 @@ const VERSIONS: &[(&str, &str)] = &[
     ("qemu-storage-daemon", "qemu-storage-daemon --version"),
     ("nbdfuse", "nbdfuse --version"),
     ("vblade", "dpkg-query --show --showformat=${Version} vblade"),
+    ("etcd", "etcd --version"),
     ("libisal", "dpkg-query --show --showformat=${Version} libisal-dev"),
 ];
 

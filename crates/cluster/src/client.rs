@@ -103,8 +103,14 @@ pub struct Client {
     requests: BTreeMap<u64, Request>,
     /// Those that do not run.
     idle: BTreeSet<u64>,
+    /// Those of them that have not been looked at.
+    fresh: Vec<u64>,
     /// The stripes that running requests lock.
     locked: BTreeSet<u64>,
+    /// The stripes of idle requests that were looked at and could not start.
+    blocked: BTreeSet<u64>,
+    /// Something has changed that may let such a request start.
+    stirred: bool,
     /// Writes that wait for a flush: the value of `written` after each, and its request.
     stored: BTreeMap<u64, u64>,
     /// The flush for them runs.
@@ -139,7 +145,10 @@ impl Client {
             holds: BTreeMap::new(),
             requests: BTreeMap::new(),
             idle: BTreeSet::new(),
+            fresh: Vec::new(),
             locked: BTreeSet::new(),
+            blocked: BTreeSet::new(),
+            stirred: false,
             stored: BTreeMap::new(),
             committing: false,
             ops: BTreeMap::new(),
@@ -182,7 +191,10 @@ impl Client {
         self.now = now;
         match event {
             Event::Request(id, work) => self.submit(For::Upper(id), work),
-            Event::Coordinator(term, message) => self.coordinator(term, message, out),
+            Event::Coordinator(term, message) => {
+                self.stirred = true;
+                self.coordinator(term, message, out);
+            }
             Event::Member(_, message) => self.member(message, out),
         }
         self.advance(out);
@@ -215,6 +227,7 @@ impl Client {
         let report = |member| Action::Coordinators(FromClient::Unreachable(member));
         out.extend(silent.into_iter().map(report));
         self.tend_grants(out);
+        self.stirred = true;
         self.advance(out);
     }
 
@@ -331,26 +344,38 @@ impl Client {
         self.commit();
         // Requests that lock one stripe run one after the other. A read that recovers gives way to
         // writes: one that members may have must end before a region is given back.
-        let mut passed = BTreeSet::new();
-        let mut numbers: Vec<u64> = self.idle.iter().copied().collect();
-        numbers.sort_by_key(|number| (self.gives_way(&self.requests[number]), *number));
-        for number in numbers {
+        for number in self.candidates() {
             let request = &self.requests[&number];
             let started = request.started;
             let config = self.config.as_ref().expect("requests start in an epoch");
-            let ready = match locks(config, &request.work) {
-                None => true,
-                Some(stripe) => {
-                    let region = config.shape.region(stripe);
-                    let first = !self.locked.contains(&stripe) && passed.insert(stripe);
-                    let free = first || overlaps(&request.work);
-                    free && self.may_use(region, started, out)
-                }
-            };
-            if ready {
+            let Some(stripe) = locks(config, &request.work) else {
                 self.run(number, out);
+                continue;
+            };
+            let region = config.shape.region(stripe);
+            let first = !self.locked.contains(&stripe) && !self.blocked.contains(&stripe);
+            let free = first || overlaps(&request.work);
+            if free && self.may_use(region, started, out) {
+                self.run(number, out);
+            } else {
+                self.blocked.insert(stripe);
             }
         }
+    }
+
+    /// Idle requests that may start now: new ones, or all if anything has changed. To look at all
+    /// of them after each answer of a member would take longer than the requests themselves.
+    fn candidates(&mut self) -> Vec<u64> {
+        let fresh = std::mem::take(&mut self.fresh);
+        let mut numbers = match std::mem::take(&mut self.stirred) {
+            true => {
+                self.blocked.clear();
+                self.idle.iter().copied().collect()
+            }
+            false => fresh,
+        };
+        numbers.sort_by_cached_key(|number| (self.gives_way(&self.requests[number]), *number));
+        numbers
     }
 }
 

@@ -111,17 +111,26 @@ fn checksum(head: &[u8], body: &[u8]) -> u32 {
 /// If it is longer than `MOST_BYTES`.
 pub fn encode<T: Frame>(value: &T) -> Vec<u8> {
     let mut frame = Vec::with_capacity(128);
-    frame.extend(MAGIC);
-    frame.extend(VERSION.to_le_bytes());
-    frame.extend(T::KIND.to_le_bytes());
-    frame.extend([0; 8]);
-    value.put(&mut frame);
-    let length = frame.len() - HEAD;
-    assert!(length <= MOST_BYTES, "a frame is bounded");
-    frame[8..12].copy_from_slice(&u32::try_from(length).expect("bounded").to_le_bytes());
-    let sum = checksum(&frame[..12], &frame[HEAD..]);
-    frame[12..16].copy_from_slice(&sum.to_le_bytes());
+    encode_to(value, &mut frame);
     frame
+}
+
+/// Appends the frame of a value.
+///
+/// # Panics
+/// As [`encode`].
+pub fn encode_to<T: Frame>(value: &T, out: &mut Vec<u8>) {
+    let start = out.len();
+    out.extend(MAGIC);
+    out.extend(VERSION.to_le_bytes());
+    out.extend(T::KIND.to_le_bytes());
+    out.extend([0; 8]);
+    value.put(out);
+    let (head, body) = out[start..].split_at_mut(HEAD);
+    assert!(body.len() <= MOST_BYTES, "a frame is bounded");
+    head[8..12].copy_from_slice(&u32::try_from(body.len()).expect("bounded").to_le_bytes());
+    let sum = checksum(&head[..12], body);
+    head[12..16].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// The value of the frame at the front of `bytes`, and the frame's length.

@@ -12,7 +12,6 @@ use crate::failure::Failure;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 /// Rounds, and milliseconds of each.
 const SHORT: (usize, u32) = (5, 800);
@@ -31,8 +30,6 @@ const WANTED_NBDFUSE: f64 = 5.0;
 
 const ARRAYS: [(&str, &str, usize); 3] =
     [("one member", "0", 1), ("RAID 0 ×4", "0", 4), ("RAID 5 4+1", "5", 5)];
-
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A file of the kernel that a program serves.
 struct Mounted {
@@ -170,14 +167,8 @@ fn mounted(
     let mut process = Process::start(serve)?;
     let mut end = stand.command("umount");
     end.arg(&at);
-    let begun = Instant::now();
     let size = |path: &Path| path.metadata().map_or(0, |metadata| metadata.len());
-    while size(&at) != (EXPORT_MEBIBYTES as u64) << 20 {
-        if !process.is_running() || begun.elapsed() > PATIENCE {
-            return Err(Failure::new(format!("{line} does not serve"), "see its messages above"));
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    process.wait_until(&line, || size(&at) == (EXPORT_MEBIBYTES as u64) << 20)?;
     servers.push(Served::Fuse(process));
     Ok(Mounted { file: at, end, servers })
 }

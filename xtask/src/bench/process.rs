@@ -2,9 +2,14 @@
 
 use crate::failure::Failure;
 use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// Clock ticks of `/proc/PID/stat`: the same on every Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
+
+/// Until a server takes connections.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(super) struct Process(Child);
@@ -22,6 +27,23 @@ impl Process {
     /// True until it ends by itself.
     pub(super) fn is_running(&mut self) -> bool {
         matches!(self.0.try_wait(), Ok(None))
+    }
+
+    /// Waits until it serves; `line` is its command.
+    pub(super) fn wait_until(
+        &mut self,
+        line: &str,
+        serves: impl Fn() -> bool,
+    ) -> Result<(), Failure> {
+        let begun = Instant::now();
+        while !serves() {
+            if !self.is_running() || begun.elapsed() > PATIENCE {
+                let what = format!("{line} does not serve");
+                return Err(Failure::new(what, "see its messages above"));
+            }
+            sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// A file about it in `/proc`.

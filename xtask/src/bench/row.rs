@@ -10,6 +10,8 @@ pub(super) enum Unit {
     Micros,
     Millis,
     Mebibytes,
+    /// Writes of a store.
+    Writes,
 }
 
 /// See the module. The ratio is to the first peer that is named, more than 1 is better.
@@ -66,6 +68,7 @@ impl Row {
             Unit::Micros => "µs",
             Unit::Millis => "ms",
             Unit::Mebibytes => "MiB",
+            Unit::Writes => "writes",
         };
         let mut row = Map::new();
         row.insert("name".into(), json!(self.name));

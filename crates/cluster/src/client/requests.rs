@@ -105,6 +105,7 @@ impl Client {
         let request = Request { cause, work, attempt, started, settled, reported, written };
         self.requests.insert(self.next_request, request);
         self.idle.insert(self.next_request);
+        self.fresh.push(self.next_request);
         self.next_request += 1;
     }
 
@@ -213,7 +214,7 @@ impl Client {
                 whole[*first..][..bytes.len()].copy_from_slice(bytes);
                 request.work = Work::Write(*block, whole);
                 if broken(Broken::PatchReadsUngranted) {
-                    (request.attempt, request.started) = (None, false);
+                    (request.attempt, request.started, self.stirred) = (None, false, true);
                     self.idle.insert(number);
                 } else {
                     self.run(number, out);
@@ -238,6 +239,7 @@ impl Client {
         let config = self.config.as_ref().expect("it ran in an epoch");
         if let Some(stripe) = locks(config, &request.work) {
             self.locked.remove(&stripe);
+            self.stirred |= self.blocked.contains(&stripe);
         }
         let result = match request.work {
             Work::Patch(..) => unreachable!("it has become a write"),

@@ -1,10 +1,12 @@
 //! A client as a disk: the machine `cluster::client` over connections, under `io::Disk`.
 //!
-//! Reads are cut into blocks, writes where a stripe ends; [`DEPTH`] parts of each are with the
-//! machine at once, and of all of them [`WINDOW`] as long as each has one. A range may begin and
-//! end anywhere: the machine patches a block that is written in part, under its grant. A write with
-//! FUA is a write and a flush. Nothing times out: requests wait until enough members are in sync,
-//! or fail with `Fenced` once the cluster has evicted this client.
+//! Reads are cut into blocks, writes where a stripe ends. [`WINDOW`] parts are with the machine at
+//! once, as long as each request has one. A long read is among them whole: then members join its
+//! pieces, and their disks do not turn between those of several reads. Of a write they are
+//! [`DEPTH`]: more would only leave the processor's cache. A range may begin and end anywhere: the
+//! machine patches a block that is written in part, under its grant. A write with FUA is a write
+//! and a flush. Nothing times out: requests wait until enough members are in sync, or fail with
+//! `Fenced` once the cluster has evicted this client.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -30,10 +32,10 @@ use super::links::Links;
 use super::parts::{Part, parts};
 use super::{Spawn, milliseconds};
 
-/// Parts of one request with the machine at once.
+/// Parts of one write with the machine at once.
 pub const DEPTH: usize = 64;
-/// Blocks of all requests with the machine at once.
-pub const WINDOW: usize = 128;
+/// Parts of all requests with the machine at once.
+pub const WINDOW: usize = 1024;
 
 type Answer = std::result::Result<Vec<u8>, Failure>;
 
@@ -167,7 +169,7 @@ impl ClientDisk {
         answer
     }
 
-    /// Blocks that are with the machine.
+    /// Parts that are with the machine.
     pub fn waiting(&self) -> usize {
         self.0.requests.borrow().len()
     }
@@ -182,7 +184,8 @@ impl ClientDisk {
         let mut running: VecDeque<Completion<Answer>> = VecDeque::new();
         let mut outcome = Ok(());
         for request in requests {
-            while (running.len() >= DEPTH || self.waiting() >= WINDOW)
+            let depth = if matches!(request, Request::Read(_)) { WINDOW } else { DEPTH };
+            while (running.len() >= depth || self.waiting() >= WINDOW)
                 && let Some(answer) = running.pop_front()
             {
                 outcome = outcome.and(answer.await.map(|bytes| each(&bytes)));

@@ -67,12 +67,12 @@ impl Line {
 
     /// Queues a frame.
     pub fn send<T: Frame>(&self, value: &T) {
-        let frame = wire::encode(value);
         let mut queue = self.queue.borrow_mut();
-        if queue.len() + frame.len() > MOST_QUEUED {
+        let queued = queue.len();
+        wire::encode_to(value, &mut queue);
+        if queue.len() > MOST_QUEUED {
+            queue.truncate(queued);
             self.overflow.set(true);
-        } else {
-            queue.extend(frame);
         }
         drop(queue);
         self.changed.raise();

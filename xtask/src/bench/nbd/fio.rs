@@ -41,6 +41,12 @@ impl Load {
         self.way.ends_with("write")
     }
 
+    /// As options of fio.
+    pub(in super::super) fn words(&self) -> [String; 3] {
+        let Load { way, kibibytes, depth } = self;
+        [format!("--rw={way}"), format!("--bs={kibibytes}k"), format!("--iodepth={depth}")]
+    }
+
     /// Rates are in bytes.
     pub(in super::super) fn is_large(&self) -> bool {
         self.kibibytes >= 128
@@ -97,16 +103,8 @@ pub(in super::super) fn run_on(
     cpu_seconds: &dyn Fn() -> Result<f64, Failure>,
 ) -> Result<Seen, Failure> {
     let before = cpu_seconds()?;
-    let report = fio(
-        target,
-        &[
-            &format!("--rw={}", load.way),
-            &format!("--bs={}k", load.kibibytes),
-            &format!("--iodepth={}", load.depth),
-            "--time_based",
-            &format!("--runtime={millis}ms"),
-        ],
-    )?;
+    let ([way, size, depth], runtime) = (load.words(), format!("--runtime={millis}ms"));
+    let report = fio(target, &[&way, &size, &depth, "--time_based", &runtime])?;
     let cpu = cpu_seconds()? - before;
     let side = if load.writes() { "write" } else { "read" };
     seen(&report, side, cpu)
@@ -130,18 +128,23 @@ fn fio(target: &[&str], arguments: &[&str]) -> Result<Value, Failure> {
     words.extend(["--output-format=json", "--thread", "--randrepeat=0"]);
     words.extend(target);
     words.extend(arguments);
-    let text = shell::output(Path::new("/"), &words)?;
+    report(&words)
+}
+
+/// What a command line with fio in it reports in JSON, if none of its jobs failed.
+pub(in super::super) fn report(words: &[&str]) -> Result<Value, Failure> {
+    let text = shell::output(Path::new("/"), words)?;
     // Remarks may stand before the report.
     let start = text.find('{').unwrap_or(0);
     let report: Value = serde_json::from_str(&text[start..])
         .map_err(|error| Failure::new(format!("fio's report: {error}"), "run fio by hand"))?;
-    match report["jobs"][0]["error"].as_i64() {
-        Some(0) => Ok(report),
-        error => {
-            let what = format!("fio at {} ended with error {error:?}", target.join(" "));
-            Err(Failure::new(what, "the server's messages stand above"))
-        }
+    let jobs = report["jobs"].as_array().map(Vec::as_slice).unwrap_or_default();
+    if !jobs.is_empty() && jobs.iter().all(|job| job["error"] == 0) {
+        return Ok(report);
     }
+    let errors: Vec<String> = jobs.iter().map(|job| job["error"].to_string()).collect();
+    let what = format!("`{}` ended with error {}", words.join(" "), errors.join(", "));
+    Err(Failure::new(what, "the server's messages stand above"))
 }
 
 #[cfg(test)]

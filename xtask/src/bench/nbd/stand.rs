@@ -10,8 +10,6 @@ use serde_json::Value;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 /// The core that servers run on.
 pub(in super::super) const CORE: &str = "1";
@@ -19,12 +17,11 @@ pub(in super::super) const CORE: &str = "1";
 pub(in super::super) const EXPORT_MEBIBYTES: usize = 224;
 /// Room on each member for metadata.
 const OVERHEAD_MEBIBYTES: usize = 16;
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// See the module.
 pub(in super::super) struct Stand {
     folder: PathBuf,
-    program: PathBuf,
+    pub(in super::super) program: PathBuf,
 }
 
 /// Options of `create` and `serve` besides the level, the members and the sockets.
@@ -182,17 +179,16 @@ fn build(root: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// Starts a server and waits until it takes connections.
-fn start(command: Command, socket: PathBuf, export: &str) -> Result<Server, Failure> {
+pub(in super::super) fn start(
+    command: Command,
+    socket: PathBuf,
+    export: &str,
+) -> Result<Server, Failure> {
     let line = format!("{command:?}");
     let mut server =
         Server { process: Process::start(command)?, socket, export: String::from(export) };
-    let begun = Instant::now();
-    while UnixStream::connect(&server.socket).is_err() {
-        if !server.process.is_running() || begun.elapsed() > PATIENCE {
-            return Err(Failure::new(format!("{line} does not serve"), "see its messages above"));
-        }
-        sleep(Duration::from_millis(10));
-    }
+    let socket = &server.socket;
+    server.process.wait_until(&line, || UnixStream::connect(socket).is_ok())?;
     Ok(server)
 }
 
