@@ -38,8 +38,9 @@ const LARGE: u64 = 256 << 10;
 const LARGE_TIMES: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(700)];
 const SMALL_TIMES: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(6)];
 /// A rebuild beside large requests goes on in few steps of several stripes: its window is this much
-/// longer.
-const REBUILDING: u32 = 4;
+/// longer, on disks that move [`SLOW_DISK`] bytes in a second. Faster ones take more steps.
+const REBUILDING: f64 = 4.0;
+const SLOW_DISK: f64 = 87e6;
 /// Flash answers far more requests: its times are this much shorter.
 const FLASH: u32 = 80;
 /// The seed of addresses: one decides.
@@ -103,6 +104,7 @@ impl Modelled<'_> {
         let stand = |task: &Task| Stand {
             disk: &disk,
             disk_bytes: inputs.kind.bytes,
+            rate: inputs.kind.outer_rate,
             candidate: *task.candidate,
             members: inputs.disks - task.candidate.spares,
             state: task.state,
@@ -178,6 +180,8 @@ fn in_parallel<T: Sync, R: Send>(
 struct Stand<'a> {
     disk: &'a Prepared,
     disk_bytes: u64,
+    /// Bytes of the disk in a second.
+    rate: f64,
     candidate: Candidate,
     members: usize,
     state: State,
@@ -194,7 +198,9 @@ impl Stand<'_> {
         let times = if is_large { LARGE_TIMES } else { SMALL_TIMES };
         let [warm_up, mut window] = times.map(|time| time / scale);
         if is_large && self.state == State::Rebuilding {
-            window *= REBUILDING;
+            let faster =
+                if scale == 1 { (self.rate / SLOW_DISK).clamp(1.0, REBUILDING) } else { 1.0 };
+            window = window.mul_f64(REBUILDING / faster);
         }
         let member = || Member::built(&world, self.disk.build()) as Rc<dyn Disk>;
         let members: Vec<_> = (0..self.members).map(|_| member()).collect();
