@@ -92,7 +92,7 @@ const TOOLS: &[Tool] = &[
     tool(Figures, Program("nbdfuse"), "libnbd-bin", "peer: the usual FUSE file of an NBD export"),
     tool(Figures, Program("vblade"), "vblade", "peer: the usual AoE target"),
     tool(Figures, Program("etcd"), "etcd-server", "the decision store of a cluster"),
-    tool(Figures, Program("etcdctl"), "etcd-client", "counts what was written to it"),
+    tool(Figures, Program("etcdctl"), "etcd-client", "reads the revision of the decision store"),
     tool(Figures, Program("ip"), "iproute2", "namespaces, interfaces and cables between them"),
     tool(Figures, File("/usr/include/isa-l.h"), "libisal-dev", "peer: parity kernels"),
     tool(Figures, Program("taskset"), "util-linux", "server and client on a core each"),

@@ -198,8 +198,8 @@ impl Stand<'_> {
         let times = if is_large { LARGE_TIMES } else { SMALL_TIMES };
         let [warm_up, mut window] = times.map(|time| time / scale);
         if is_large && self.state == State::Rebuilding {
-            let faster =
-                if scale == 1 { (self.rate / SLOW_DISK).clamp(1.0, REBUILDING) } else { 1.0 };
+            let rotates = self.disk.is_rotational();
+            let faster = if rotates { (self.rate / SLOW_DISK).clamp(1.0, REBUILDING) } else { 1.0 };
             window = window.mul_f64(REBUILDING / faster);
         }
         let member = || Member::built(&world, self.disk.build()) as Rc<dyn Disk>;

@@ -233,8 +233,11 @@ impl<'a> Cluster<'a> {
     /// Waits until no host holds a region: all writes are flushed, all marks are cleared.
     pub(super) fn until_released(&self) -> Result<(), Failure> {
         self.wait("no region held", |status| {
-            let clients = status["clients"].as_array().map(Vec::as_slice).unwrap_or_default();
-            clients.iter().all(|client| client["regions"] == 0)
+            let clients = status["clients"].as_array();
+            // A status without clients is no answer.
+            clients.is_some_and(|all| {
+                !all.is_empty() && all.iter().all(|client| client["regions"] == 0)
+            })
         })
     }
 

@@ -17,8 +17,8 @@
 //! **Where members rotate**, each reader in order is a stream, however many requests it has in
 //! flight: small ones of one reader keep only one or two disks busy, and those of several readers
 //! send the heads back and forth. They may arrive a little out of [`order`]. Streams share the
-//! memory, and take turns (`Bounds::ahead_turn`).
-//! Two of about the same rate that share members with parity read whole [`runs`] of them.
+//! memory, and take turns (`Bounds::ahead_turn`). Two of about the same rate that share members
+//! with parity read whole [`runs`] of them.
 //!
 //! Missing blocks are recovered ahead, from redundancy that agrees with the data.
 //!
