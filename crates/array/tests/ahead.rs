@@ -3,6 +3,9 @@
 
 mod world;
 
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use array::status::EventKind;
@@ -172,6 +175,42 @@ fn where_members_rotate_a_reader_with_two_links_hardly_waits() {
         let most = frames * frame + world.host.bounds.ahead_rotating_bytes;
         assert!(read_bytes(&array) <= most, "{level}: something is read twice");
     }
+}
+
+/// One disk answers late. The reader goes on with the others, and what it waits for stays.
+#[test]
+fn where_members_rotate_pieces_that_come_late_are_not_read_twice() {
+    let (world, array) = started(Level::Raid0, 5, |world| {
+        world.host.bounds.ahead_rotating_bytes = 512 << 10;
+        // Pieces of one disk each.
+        world.host.bounds.unit_bytes = 4096;
+        world.disks.iter().for_each(|disk| disk.rotational.set(true));
+    });
+    world.disks[0].delay.set(LATENCY * 40);
+    let (block, blocks, depth) = (4096, 768_u64, 24);
+    let read = |at: u64| (at, array.submit(Op::read(at * block, world.pool.take(block as usize))));
+    let (mut next, mut under_way) = (depth, (0..depth).map(read).collect::<Vec<_>>());
+    while !under_way.is_empty() {
+        let any = std::future::poll_fn(|cx| {
+            let ready = under_way.iter_mut().enumerate().find_map(|(place, (_, read))| {
+                match Pin::new(read).poll(cx) {
+                    Poll::Ready(done) => Some((place, done)),
+                    Poll::Pending => None,
+                }
+            });
+            ready.map_or(Poll::Pending, Poll::Ready)
+        });
+        let (place, done) = world.run(&array, any);
+        let (at, _) = under_way.swap_remove(place);
+        assert!(done.into_buf()[..] == pattern(at * block, block as usize, 1), "{at}");
+        if next < blocks {
+            under_way.push(read(next));
+            next += 1;
+        }
+    }
+    let most = blocks * block + world.host.bounds.ahead_rotating_bytes;
+    let read = read_bytes(&array);
+    assert!(read <= most, "{read} bytes of {most}: something is read twice");
 }
 
 /// The blocks of a missing member are recovered ahead too, from what is read for the stream anyway.

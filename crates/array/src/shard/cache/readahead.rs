@@ -82,6 +82,9 @@ pub(crate) struct Ahead {
     next: Cell<u64>,
     /// Raised when a piece has been read or dropped.
     changed: Signal,
+    /// Ranges that reads wait for: disks answer out of order, so a later request may be answered,
+    /// and the stream go on, before the pieces of an earlier one are there.
+    awaited: RefCell<Vec<Range<u64>>>,
     /// Units to be queued; a field, so that its memory is reused.
     outbox: RefCell<Vec<Unit>>,
 }
@@ -124,6 +127,14 @@ struct Piece {
     _memory: Permit,
 }
 
+impl Piece {
+    /// True if a stream that has passed it will still read some of it.
+    fn is_due(&self, missed: &Missed, awaited: &[Range<u64>]) -> bool {
+        missed.overlaps(self.start..self.end)
+            || awaited.iter().any(|range| range.start < self.end && self.start < range.end)
+    }
+}
+
 enum State {
     Queued,
     Begun,
@@ -164,6 +175,7 @@ impl Ahead {
             reads: Cell::new(0),
             next: Cell::new(0),
             changed: Signal::new(),
+            awaited: RefCell::default(),
             outbox: RefCell::default(),
         }
     }
@@ -287,9 +299,18 @@ impl Ahead {
         self.changed.raise();
     }
 
+    /// Waits for a change of the pieces of a range, which are kept until then.
+    async fn wait(&self, range: &Range<u64>) {
+        self.awaited.borrow_mut().push(range.clone());
+        self.changed.wait().await;
+        let mut awaited = self.awaited.borrow_mut();
+        let place = awaited.iter().position(|other| other == range);
+        awaited.swap_remove(place.expect("pushed above, and removed once for each"));
+    }
+
     /// Copies a range to the buffers if all of it has been read.
     fn copy(&self, range: &Range<u64>, bufs: &mut [Buf]) -> Found {
-        let mut streams = self.streams.borrow_mut();
+        let (mut streams, awaited) = (self.streams.borrow_mut(), self.awaited.borrow());
         for stream in streams.iter_mut() {
             let first = stream.pieces.partition_point(|piece| piece.end <= range.start);
             let (mut at, mut coming, mut last) = (range.start, false, first);
@@ -316,7 +337,7 @@ impl Ahead {
             }
             let passed = |piece: &Piece| {
                 let last = range.start < piece.end && piece.end <= range.end;
-                piece.left == 0 || last && !stream.missed.overlaps(piece.start..piece.end)
+                piece.left == 0 || last && !piece.is_due(&stream.missed, &awaited)
             };
             stream.pieces.retain(|piece| !passed(piece));
             return Found::All;
@@ -348,7 +369,13 @@ impl Stream {
     }
 
     /// Adds a unit that begins at the stream's end, or near it.
-    fn add_unit(&mut self, unit: &Unit, (seen, since): (u64, Time), rotational: bool) {
+    fn add_unit(
+        &mut self,
+        unit: &Unit,
+        (seen, since): (u64, Time),
+        rotational: bool,
+        awaited: &[Range<u64>],
+    ) {
         let request = (unit.from.shard, unit.from.request);
         let same = self.request == request && unit.from.part > 0;
         if same {
@@ -366,9 +393,9 @@ impl Stream {
         self.end = self.missed.pass(self.end, unit.offset..unit.offset + unit.len);
         // The reader has passed these pieces; but earlier requests in flight may still need them.
         let kept = if self.answered { 0 } else { self.window };
-        let needed = |piece: &Piece| {
-            piece.end + kept > unit.offset || self.missed.overlaps(piece.start..piece.end)
-        };
+        let missed = &self.missed;
+        let needed =
+            |piece: &Piece| piece.end + kept > unit.offset || piece.is_due(missed, awaited);
         self.pieces.retain(needed);
         (self.request, self.unit, self.seen, self.since) = (request, unit.offset, seen, since);
         self.answered = false;
@@ -430,7 +457,7 @@ impl Shard {
         let mut streams = ahead.streams.borrow_mut();
         let known = ahead.stream_of(&streams, unit);
         if let Some(at) = known {
-            streams[at].add_unit(unit, (seen, since), ahead.rotational);
+            streams[at].add_unit(unit, (seen, since), ahead.rotational, &ahead.awaited.borrow());
             ahead.count(&mut streams, at, unit.len);
             if ahead.yields(&streams, at) {
                 return;
@@ -571,7 +598,7 @@ impl Shard {
         loop {
             match self.ahead.copy(&range, bufs) {
                 Found::Nothing => return false,
-                Found::Coming => self.ahead.changed.wait().await,
+                Found::Coming => self.ahead.wait(&range).await,
                 Found::All => {
                     self.engine.setup.clock.charge(io::Cost::Copy, len);
                     return true;
