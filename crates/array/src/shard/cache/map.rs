@@ -21,11 +21,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-use io::{BUF_ALIGN, Permit, SharedBuf, Time};
+use io::{Permit, Pool, SharedBuf, Time};
 
 /// Memory for bytes of this length: the size of an [`io::Pool`] buffer for them.
 pub(crate) fn memory_of(len: u64) -> u64 {
-    len.div_ceil(BUF_ALIGN as u64).next_power_of_two() * BUF_ALIGN as u64
+    Pool::block_bytes(len as usize) as u64
 }
 
 /// Consecutive bytes of one write.
