@@ -29,8 +29,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         return Err(Failure::new(format!("unknown argument {unknown:?}"), "it takes none"));
     }
     let root = shell::root()?;
-    let words = ["cargo", "build", "--release", "-p", "parapet"];
-    let program = shell::built(&root, &words, "parapet")?.display().to_string();
+    let program = shell::released(&root)?.display().to_string();
     let drawn = root.join("target/plots");
     let folder = drawn.display().to_string();
     for Source { command, plots } in &SOURCES {

@@ -72,6 +72,12 @@ pub(crate) fn built(folder: &Path, words: &[&str], name: &str) -> Result<PathBuf
         .ok_or_else(|| Failure::new(format!("cargo built no {name}"), "run `cargo build`"))
 }
 
+/// The program as it is shipped. All verbs build it by these words: with `-p`, cargo would choose
+/// other features of shared crates, and build it anew each time.
+pub(crate) fn released(root: &Path) -> Result<PathBuf, Failure> {
+    built(root, &["cargo", "build", "-q", "--release", "--bin", "parapet"], "parapet")
+}
+
 /// Runs the command with our output as its own.
 pub(crate) fn run(folder: &Path, words: &[&str]) -> Result<(), Failure> {
     let line = words.join(" ");

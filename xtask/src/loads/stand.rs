@@ -51,8 +51,7 @@ pub(super) struct Stand {
 impl Stand {
     /// Builds the program, and makes the folders.
     pub(super) fn new(root: &Path) -> Result<Stand, Failure> {
-        let words = ["cargo", "build", "-q", "--release", "--bin", "parapet"];
-        let program = shell::built(root, &words, "parapet")?;
+        let program = shell::released(root)?;
         let name = format!("parapet-loads-{}", std::process::id());
         let (memory, disk) = (Path::new("/dev/shm").join(&name), root.join("target").join(&name));
         for folder in [memory.join("run"), disk.clone()] {

@@ -34,11 +34,10 @@ pub(super) struct Programs {
 
 impl Programs {
     pub(super) fn build(root: &Path) -> Result<Programs, Failure> {
-        let release = ["cargo", "build", "-q", "--release", "-p", "parapet"];
-        let built = |more: &[&str], name| shell::built(root, &[&release[..], more].concat(), name);
+        let client = ["cargo", "build", "-q", "--release", "--bench", "aoe"];
         Ok(Programs {
-            client: built(&["--bench", "aoe"], "aoe")?,
-            parapet: built(&["--bin", "parapet"], "parapet")?,
+            client: shell::built(root, &client, "aoe")?,
+            parapet: shell::released(root)?,
             root: root.into(),
         })
     }

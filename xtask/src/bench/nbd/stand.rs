@@ -6,7 +6,6 @@
 use super::super::process::Process;
 use crate::failure::Failure;
 use crate::shell;
-use serde_json::Value;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -47,7 +46,7 @@ pub(in super::super) struct Server {
 impl Stand {
     /// Builds the program, and makes the folder.
     pub(in super::super) fn new(root: &Path) -> Result<Stand, Failure> {
-        let program = build(root)?;
+        let program = shell::released(root)?;
         let folder = Path::new("/dev/shm").join(format!("parapet-nbd-{}", std::process::id()));
         std::fs::create_dir_all(folder.join("run/parapet")).map_err(|error| {
             let what = format!("{}: {error}", folder.display());
@@ -164,18 +163,6 @@ impl Drop for Stand {
 pub(in super::super) fn sparse_file(path: &Path, mebibytes: usize) -> Result<(), Failure> {
     let made = std::fs::File::create(path).and_then(|file| file.set_len((mebibytes as u64) << 20));
     made.map_err(|error| Failure::new(format!("{}: {error}", path.display()), "is /dev/shm full?"))
-}
-
-/// The program as it is shipped, where cargo says that it has put it.
-fn build(root: &Path) -> Result<PathBuf, Failure> {
-    let words = ["cargo", "build", "-q", "--release", "--bin", "parapet", "--message-format=json"];
-    let messages = shell::output(root, &words)?;
-    let values = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let mut programs =
-        values.filter_map(|value| Some(PathBuf::from(value["executable"].as_str()?)));
-    programs
-        .find(|path| path.file_name().is_some_and(|name| name == "parapet"))
-        .ok_or_else(|| Failure::new("cargo built no parapet", "run `cargo build --release`"))
 }
 
 /// Starts a server and waits until it takes connections.
