@@ -21,6 +21,7 @@ pub mod experiment;
 pub mod link;
 pub mod load;
 pub mod member;
+mod parallel;
 mod random;
 pub mod real_time;
 pub mod reliability;

@@ -14,8 +14,6 @@ mod loads;
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use array::{Array, CacheMode, Host};
@@ -28,6 +26,7 @@ pub use self::loads::PlannedLoad;
 use crate::disk::catalogue::{Entry, Prepared};
 use crate::experiment::{Fault, play};
 use crate::member::Member;
+use crate::parallel::in_parallel;
 use crate::reliability::{Candidate, Inputs, LayoutSpeeds, Speed};
 use crate::rig;
 use crate::world::{Core, World};
@@ -37,12 +36,20 @@ const LARGE: u64 = 256 << 10;
 /// Time for caches to fill and regions to be written first, and the window after it.
 const LARGE_TIMES: [Duration; 2] = [Duration::from_millis(500), Duration::from_millis(700)];
 const SMALL_TIMES: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(6)];
-/// A rebuild beside large requests goes on in few steps of several stripes: its window is this much
-/// longer, on disks that move [`SLOW_DISK`] bytes in a second. Faster ones take more steps.
-const REBUILDING: f64 = 4.0;
-const SLOW_DISK: f64 = 87e6;
-/// Flash answers far more requests: its times are this much shorter.
-const FLASH: u32 = 80;
+/// Arrays for which these times are: ten disks of 2007, bytes in a second, and ten heads. Larger
+/// ones do as much in less time.
+const LARGE_ARRAY: f64 = 870e6;
+const MANY_HEADS: f64 = 10.0;
+/// Flash answers far more requests: its times are this much shorter, on four SATA disks.
+const FLASH: f64 = 80.0;
+const FLASH_ARRAY: f64 = 2.2e9;
+/// No times are further divided than by this.
+const FASTEST: f64 = 6.0;
+/// A rebuild beside large requests goes on in few steps of several stripes: its window is this long
+/// on four disks of 2007, and half of that on larger arrays, whose rates are then within a fifth of
+/// those of four times as much.
+const REBUILDING: Duration = Duration::from_millis(2800);
+const SMALL_ARRAY: f64 = 350e6;
 /// The seed of addresses: one decides.
 const SEED: u64 = 1;
 
@@ -63,8 +70,6 @@ pub struct Modelled<'a> {
     pub disk: &'a Entry,
     /// The loads, in the order of all results.
     pub loads: &'a [PlannedLoad],
-    /// Cells that run at the same time.
-    pub threads: usize,
 }
 
 /// One measurement.
@@ -113,7 +118,7 @@ impl Modelled<'_> {
         let run = |task: &Task| {
             stand(task).run(task.load).map_err(|fault| fault.within(&task.candidate.name()))
         };
-        let results = in_parallel(&tasks, self.threads, run, progress);
+        let results = in_parallel(&tasks, inputs.threads, run, progress);
         self.gather(inputs, &tasks, results)
     }
 
@@ -143,39 +148,6 @@ impl Modelled<'_> {
     }
 }
 
-/// The results of all tasks, in their order, from this many threads.
-fn in_parallel<T: Sync, R: Send>(
-    tasks: &[T],
-    threads: usize,
-    run: impl Fn(&T) -> R + Sync,
-    progress: &dyn Fn(usize, usize),
-) -> Vec<R> {
-    let (next, (sender, results)) = (AtomicUsize::new(0), mpsc::channel());
-    std::thread::scope(|scope| {
-        for _ in 0..threads.clamp(1, tasks.len().max(1)) {
-            let (sender, next, run) = (sender.clone(), &next, &run);
-            scope.spawn(move || {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(task) = tasks.get(index) else { return };
-                    if sender.send((index, run(task))).is_err() {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(sender);
-        progress(0, tasks.len());
-        let mut found = Vec::with_capacity(tasks.len());
-        for result in results {
-            found.push(result);
-            progress(found.len(), tasks.len());
-        }
-        found.sort_unstable_by_key(|(index, _)| *index);
-        found.into_iter().map(|(_, result)| result).collect()
-    })
-}
-
 /// An array on new disks.
 struct Stand<'a> {
     disk: &'a Prepared,
@@ -193,15 +165,7 @@ impl Stand<'_> {
     /// One load on a new array; and the bytes of the new member that are rebuilt in a second.
     fn run(&self, load: &PlannedLoad) -> Measured {
         let world = World::new();
-        let scale = if self.disk.is_rotational() { 1 } else { FLASH };
-        let is_large = load.largest() >= LARGE;
-        let times = if is_large { LARGE_TIMES } else { SMALL_TIMES };
-        let [warm_up, mut window] = times.map(|time| time / scale);
-        if is_large && self.state == State::Rebuilding {
-            let rotates = self.disk.is_rotational();
-            let faster = if rotates { (self.rate / SLOW_DISK).clamp(1.0, REBUILDING) } else { 1.0 };
-            window = window.mul_f64(REBUILDING / faster);
-        }
+        let [warm_up, window] = self.times(load.largest() >= LARGE);
         let member = || Member::built(&world, self.disk.build()) as Rc<dyn Disk>;
         let members: Vec<_> = (0..self.members).map(|_| member()).collect();
         let (spare, workers) = (member(), load.on(self.bytes));
@@ -225,6 +189,23 @@ impl Stand<'_> {
         };
         let stalled = |stall: crate::world::Stall| Fault::new("", stall.to_string(), "report it");
         world.run(main).map_err(stalled)?
+    }
+
+    /// The time before the window, and the window.
+    fn times(&self, is_large: bool) -> [Duration; 2] {
+        let (rotates, rate) = (self.disk.is_rotational(), self.rate * self.members as f64);
+        let faster = match (rotates, is_large) {
+            (true, true) => (rate / LARGE_ARRAY).clamp(1.0, FASTEST),
+            (true, false) => (self.members as f64 / MANY_HEADS).clamp(1.0, FASTEST),
+            (false, _) => FLASH * (rate / FLASH_ARRAY).clamp(1.0, FASTEST),
+        };
+        let times = if is_large { LARGE_TIMES } else { SMALL_TIMES };
+        let [warm_up, window] = times.map(|time| time.div_f64(faster));
+        if is_large && self.state == State::Rebuilding {
+            let larger = if rotates { (rate / SMALL_ARRAY).clamp(1.0, 2.0) } else { FLASH };
+            return [warm_up, REBUILDING.div_f64(larger)];
+        }
+        [warm_up, window]
     }
 
     fn member_bytes(&self) -> f64 {

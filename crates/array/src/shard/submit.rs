@@ -103,9 +103,11 @@ impl Blueprint {
     /// Builds the state that the units of one shard share.
     pub(crate) fn engine(&self, setup: Setup, post: Rc<Post>, view: View) -> Engine {
         let bounds = setup.bounds;
+        // Two units of whole stripes: a stream would allocate and clear each of them anew.
+        let keep_bytes = bounds.keep_bytes.max(2 * self.geometry.stripe_bytes() as usize);
         Engine {
             index: post.address(),
-            pool: Pool::new(bounds.keep_bytes),
+            pool: Pool::new(keep_bytes),
             scratch: Budget::new(bounds.scratch_bytes),
             setup,
             locks: Rc::default(),

@@ -17,6 +17,7 @@ use super::repair::Repair;
 use super::simulate::{Cause, Outcome, System, simulate};
 use super::what_if::{Change, WhatIf};
 use crate::experiment::outcome::Figures;
+use crate::parallel::in_parallel;
 
 /// Bytes lost with one unreadable sector: the block of checksums and of most file systems.
 const BLOCK_BYTES: f64 = 4096.0;
@@ -134,10 +135,12 @@ pub const CAVEAT: &str = "Administrators, software and fire are not in these fig
 pub fn plan(inputs: &Inputs, speeds: Option<&[LayoutSpeeds]>) -> Result<Comparison> {
     inputs.check()?;
     let inputs = &inputs.thinned((inputs.disks as f64 / MANY_DISKS).powi(2).max(1.0));
-    let mut rows = Vec::new();
-    for (index, candidate) in inputs.candidates.iter().enumerate() {
-        rows.push(row(inputs, candidate, speeds.and_then(|all| all.get(index)))?);
-    }
+    let tasks: Vec<_> = inputs.candidates.iter().enumerate().collect();
+    let run = |&(index, candidate): &(usize, &Candidate)| {
+        row(inputs, candidate, speeds.and_then(|all| all.get(index)))
+    };
+    let rows = in_parallel(&tasks, inputs.threads, run, &|_, _| {}).into_iter();
+    let mut rows = rows.collect::<Result<Vec<_>>>()?;
     inputs.goal.sort(&mut rows);
     let advice = advice::sentence(&rows, inputs);
     Ok(Comparison { rows, latent: inputs.latent, other_latent: inputs.latent.other(), advice })

@@ -72,6 +72,8 @@ pub struct Inputs {
     pub goal: Goal,
     /// How thoroughly to simulate.
     pub runs: Runs,
+    /// Threads that compute: one unless the caller says so. They change no figure.
+    pub threads: usize,
 }
 
 impl Inputs {
@@ -96,6 +98,7 @@ impl Inputs {
             correlation: Correlation::NONE,
             goal: Goal::Safe,
             runs: Runs { count: 50_000, seed: 1 },
+            threads: 1,
         }
     }
 

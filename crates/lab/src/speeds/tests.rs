@@ -13,7 +13,7 @@ fn inputs(disks: usize, candidates: &[Candidate]) -> (&'static Entry, Inputs) {
 
 fn measured(disks: usize, candidates: &[Candidate], loads: &[PlannedLoad]) -> Vec<LayoutSpeeds> {
     let (disk, inputs) = inputs(disks, candidates);
-    let modelled = Modelled { disk, loads, threads: 2 };
+    let (modelled, inputs) = (Modelled { disk, loads }, Inputs { threads: 2, ..inputs });
     modelled.measure(&inputs, &|_, _| {}).expect("no stall")
 }
 
@@ -58,7 +58,8 @@ fn threads_change_no_figure_and_a_layout_without_redundancy_has_one_state() {
     let loads = [PlannedLoad::built_in("mail").expect("built in")];
     let with = |threads| {
         let cells = Cell::new(0);
-        let modelled = Modelled { disk, loads: &loads, threads };
+        let modelled = Modelled { disk, loads: &loads };
+        let inputs = Inputs { threads, ..inputs.clone() };
         let found = modelled.measure(&inputs, &|done, all| cells.set(done * 100 / all));
         assert_eq!(cells.get(), 100);
         found.expect("no stall")
@@ -83,7 +84,7 @@ fn a_zone_that_does_not_fit_names_the_layout() {
     let (disk, inputs) = inputs(2, &[Candidate::new(Level::Raid1, 2)]);
     let text = "[[load.worker]]\npattern = \"random\"\nsize = \"4KiB\"\nzone = \"1TB\"";
     let load = PlannedLoad::read("a.toml", text).expect("valid");
-    let modelled = Modelled { disk, loads: &[load], threads: 1 };
+    let modelled = Modelled { disk, loads: &[load] };
     let fault = modelled.measure(&inputs, &|_, _| {}).expect_err("too large").to_string();
     assert!(fault.starts_with("raid1: load.worker[0]: its zone ends"), "{fault}");
 }

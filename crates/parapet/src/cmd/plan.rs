@@ -191,8 +191,7 @@ fn measured(
         let bar = format!("[{}{}]", "#".repeat(full), "-".repeat(20 - full));
         terminal.draw(&bar, &format!("running the engine on modelled disks, {done} of {all}"));
     };
-    let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let modelled = Modelled { disk: &args.disks.entry, loads, threads };
+    let modelled = Modelled { disk: &args.disks.entry, loads };
     let found = modelled.measure(inputs, &progress);
     terminal.undraw();
     found.map_err(|fault| refused(&fault))
@@ -214,6 +213,7 @@ fn inputs(args: &Args) -> Result<Inputs> {
     };
     inputs.goal = args.goal.into();
     inputs.runs = Runs { count: 50_000, seed: 1 };
+    inputs.threads = std::thread::available_parallelism().map_or(1, usize::from);
     Ok(inputs)
 }
 
