@@ -256,7 +256,14 @@ impl ClientDisk {
         match &mut op.work {
             Work::Read(bufs) => self.read(extent, bufs).await?,
             Work::Write(bufs) => {
-                let content = bufs.iter().map(|buf| &buf[..]).collect::<Vec<_>>().concat();
+                let joined;
+                let content = match &bufs[..] {
+                    [one] => &one[..],
+                    _ => {
+                        joined = bufs.iter().map(|buf| &buf[..]).collect::<Vec<_>>().concat();
+                        &joined[..]
+                    }
+                };
                 self.write(extent, |bytes| content[bytes].to_vec()).await?;
             }
             Work::Zero { .. } => self.write(extent, |bytes| vec![0; bytes.len()]).await?,

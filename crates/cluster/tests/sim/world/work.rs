@@ -36,13 +36,21 @@ impl World {
         if self.ground.clients[index].host.life != life || self.now > self.work_ms {
             return;
         }
-        let pause = self.rng.within(5, 120);
+        let mut pause = self.rng.within(5, 120);
+        // In worlds with runs requests come in bursts, or a run would rarely meet another one.
+        if let Some(rng) = &mut self.runs {
+            pause = if rng.percent(80) { rng.within(1, 15) } else { pause };
+        }
         self.at(self.now + pause, Event::Work(index, life));
         if self.ground.clients[index].tasks.len() >= DEPTH {
             return;
         }
         let host = self.host(index);
-        let block = self.rng.below(self.oracle.blocks());
+        let mut block = self.rng.below(self.oracle.blocks());
+        // For the same reason most are in one region.
+        if self.runs.as_mut().is_some_and(|rng| rng.percent(70)) {
+            block %= self.region_blocks();
+        }
         let (task, work) = match self.rng.below(20) {
             0..11 => {
                 let found = match self.part(60) {
@@ -85,13 +93,16 @@ impl World {
         rng.percent(percent).then(|| rng.below(CELLS as u64) as usize)
     }
 
+    fn region_blocks(&self) -> u64 {
+        let config = &self.value.config;
+        let width = code::width(&config.shape, config.slots.len());
+        u64::from(config.shape.region_blocks) * width as u64
+    }
+
     /// From this block to the end of its region, for some requests in worlds with runs.
     fn run_of(&mut self, block: u64) -> Option<u64> {
-        let config = &self.value.config;
-        let region = config.shape.region(code::place(config, block).0);
-        let width = code::width(&config.shape, config.slots.len()) as u64;
-        let end = config.shape.stripes(region).end * width;
-        self.runs.as_mut()?.percent(60).then_some(end - block)
+        let region = self.region_blocks();
+        self.runs.as_mut()?.percent(60).then_some(region - block % region)
     }
 
     /// So many at most.
