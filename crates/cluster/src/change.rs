@@ -1,4 +1,5 @@
-//! A write of some blocks of a stripe, or of whole stripes: what it reads first, and the bytes that it writes.
+//! A write of some blocks of a stripe, or of whole stripes: what it reads first, and the bytes that
+//! it writes.
 //!
 //! ```text
 //!   way      reads                           for

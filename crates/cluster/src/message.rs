@@ -32,8 +32,9 @@ pub struct Stamp {
     pub floor: OpId,
 }
 
-/// Most bytes that one member request reads or writes, if they are several pieces.
-pub const MOST_IO_BYTES: u32 = 1 << 20;
+/// Most bytes that one member request reads or writes, if they are several pieces. More would gain
+/// nothing, and let a client take more of a member's memory.
+pub const MOST_IO_BYTES: u32 = 256 << 10;
 
 /// A member request. Each piece of several is old or new for itself until the answer.
 #[derive(Clone, PartialEq, Eq, Debug)]

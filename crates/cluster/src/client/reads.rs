@@ -83,7 +83,7 @@ pub(super) fn blocks_of(config: &Config, block: u64, count: u64, got: &Pieces) -
         let before = usize::try_from(stripe - asked[&member].start).expect("pieces in memory");
         &got[&member][before * length..][..length]
     };
-    let mut blocks = Vec::new();
+    let mut blocks = Vec::with_capacity(length * usize::try_from(count).expect("blocks in memory"));
     for block in block..block + count {
         let (stripe, index) = code::place(config, block);
         if let Some(member) = holder(config, block) {

@@ -1,11 +1,11 @@
 //! A client as a disk: the machine `cluster::client` over connections, under `io::Disk`.
 //!
-//! Requests are cut into parts of [`RUN_BYTES`] of each member, on wide arrays of a quarter of
-//! [`WINDOW`]. A part waits until it has room among the blocks there; the parts of a long read are there together, so that members' disks do not
-//! turn between those of several reads. A range may begin and end anywhere: the machine patches a
-//! block that is written in part, under its grant. A write with FUA is a write and a flush. Nothing
-//! times out: requests wait until enough members are in sync, or fail with `Fenced` once the
-//! cluster has evicted this client.
+//! Requests are cut into parts of [`MOST_IO_BYTES`] of each member, on wide arrays of a quarter of
+//! [`WINDOW`]. A part waits until it has room there. The parts of a long read are there together, so
+//! that members' disks do not turn between those of several reads. A range may begin and end
+//! anywhere: the machine patches a block that is written in part, under its grant. A write with FUA
+//! is a write and a flush. Nothing times out: requests wait until enough members are in sync, or
+//! fail with `Fenced` once the cluster has evicted this client.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use cluster::client::{Action, Client, Event, Failure, Work as Request};
 use cluster::code;
 use cluster::config::{Config, Mode};
 use cluster::ids::{ClientId, Incarnation, MemberId, Ms, RequestId};
-use cluster::message::FromClient;
+use cluster::message::{FromClient, MOST_IO_BYTES};
 use cluster::session::{FromCoordinator, Hello, Speaker};
 use cluster::timing::Timing;
 use io::{
@@ -31,8 +31,6 @@ use super::links::Links;
 use super::parts::{Grid, Part};
 use super::{Spawn, milliseconds};
 
-/// Bytes of each member that one part reads or writes, if it is more than a stripe.
-pub const RUN_BYTES: u32 = 256 << 10;
 /// Blocks of all requests with the machine at once; one stripe may be longer.
 pub const WINDOW: u64 = 1024;
 
@@ -77,7 +75,7 @@ impl ClientDisk {
         let width = code::width(&config.shape, config.slots.len()) as u64;
         let region = u64::from(config.shape.region_blocks);
         let stripes = u64::from(config.shape.regions) * region;
-        let run = u64::from(RUN_BYTES / config.shape.piece_bytes);
+        let run = u64::from(MOST_IO_BYTES / config.shape.piece_bytes);
         let run = run.min(WINDOW / 4 / width).max(1);
         let sector = u32::try_from(block).expect("a block is small");
         let limits = Limits {
@@ -222,7 +220,7 @@ impl ClientDisk {
     /// Fills the buffers with an extent.
     async fn read(&self, extent @ (offset, len): (u64, u64), bufs: &mut [Buf]) -> Result<()> {
         let grid = self.0.grid;
-        let mut content = Vec::new();
+        let mut content = Vec::with_capacity((len + 2 * grid.block) as usize);
         let reads = grid.reads(offset, len).map(|(block, count)| Request::Read(block, count));
         self.execute(reads, extent, |bytes| content.extend_from_slice(bytes)).await?;
         let mut rest = &content[(offset % grid.block) as usize..];

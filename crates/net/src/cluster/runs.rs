@@ -9,10 +9,11 @@
 //! arrive together, so no piece waits for another.
 
 use cluster::member::IoId;
-use cluster::message::MOST_IO_BYTES;
 
 /// Most member requests in one: the kernel takes no more buffers at once.
 const MOST_ASKED: usize = 1024;
+/// Most bytes of a request, if it has several.
+const MOST_BYTES: u64 = 1 << 20;
 
 /// Bytes of the disk that are read, or written with these.
 pub(super) struct Asked {
@@ -32,7 +33,7 @@ pub(super) fn runs(mut asked: Vec<Asked>) -> Vec<Vec<Asked>> {
         let (first, last) = (run.first()?, run.last()?);
         let joined = kind(last) == kind(next) && last.at + last.len as u64 == next.at;
         let bytes = next.at + next.len as u64 - first.at.min(next.at);
-        let few = run.len() < MOST_ASKED && bytes <= u64::from(MOST_IO_BYTES);
+        let few = run.len() < MOST_ASKED && bytes <= MOST_BYTES;
         (joined && few).then_some(())
     };
     for next in asked {
@@ -81,7 +82,7 @@ mod tests {
         let lengths = |asked| shown(asked).iter().map(Vec::len).collect::<Vec<_>>();
         let many = (0..MOST_ASKED as u64 + 1).map(|piece| asked(piece, piece, 1, true));
         assert_eq!(lengths(many.collect()), [MOST_ASKED, 1]);
-        let half = MOST_IO_BYTES as usize / 1024;
+        let half = MOST_BYTES as usize / 1024;
         let long = (0..3).map(|number| asked(number, number * half as u64, half, false));
         assert_eq!(lengths(long.collect()), [2, 1]);
         let longer = (0..2).map(|number| asked(number, number * 4 * half as u64, 4 * half, true));
