@@ -1,7 +1,7 @@
 //! How fast one host reads and writes a cluster in memory, all of it on one thread.
 //!
 //! ```text
-//!   CLUSTER_SPEED=1 cargo test --release -p parapet-net --test cluster_speed -- --nocapture
+//!   CLUSTER_SPEED=1 cargo test -p parapet-net --test cluster_speed -- --nocapture
 //! ```
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
