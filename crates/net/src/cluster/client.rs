@@ -1,7 +1,7 @@
 //! A client as a disk: the machine `cluster::client` over connections, under `io::Disk`.
 //!
 //! Requests are cut into parts of [`MOST_IO_BYTES`] of each member, on wide arrays of a quarter of
-//! [`WINDOW`]. A part waits until it has room there. The parts of a long read are there together, so
+//! [`WINDOW`]. A part waits until there is room for it. Parts of a long read are there together, so
 //! that members' disks do not turn between those of several reads. A range may begin and end
 //! anywhere: the machine patches a block that is written in part, under its grant. A write with FUA
 //! is a write and a flush. Nothing times out: requests wait until enough members are in sync, or
