@@ -240,6 +240,26 @@ mod tests {
         }
     }
 
+    /// A member holds the same bytes, whether stripes are written together or each by itself.
+    #[test]
+    fn stripes_together_are_the_stripes_one_by_one() {
+        for (level, members) in
+            [(Level::Mirror, 2), (Level::Fragments, 5), (Level::Raid5, 4), (Level::Raid6, 5)]
+        {
+            let mode = Mode::Exclusive;
+            let shape = Shape { level, regions: 1, region_blocks: 12, piece_bytes: 2, mode };
+            let length = stripe_bytes(&shape, members);
+            let content: Vec<u8> = (0..7 * length).map(|byte| byte as u8).collect();
+            let mut each = Pieces::new();
+            for (stripe, content) in (3..).zip(content.chunks(length)) {
+                for (member, piece) in pieces(&shape, members, stripe, content) {
+                    each.entry(member).or_default().extend(piece);
+                }
+            }
+            assert_eq!(pieces(&shape, members, 3, &content), each, "{level:?}");
+        }
+    }
+
     /// md's left-symmetric layout: DESIGN.md's `layout::geometry` has the same tables.
     #[test]
     fn parity_turns() {

@@ -58,6 +58,9 @@ fn few_blocks_of_many_large_requests_are_under_way_at_once() {
         answers.retain_mut(|answer| answer.take_ready().is_none());
         answers.is_empty()
     });
+    // Four regions, each in a part of its own.
+    let whole = rig.run(&client, Op::read(0, Pool::new(0).take(32 * BLOCK))).into_buf();
+    assert!(whole.iter().all(|byte| *byte == 7));
 }
 
 #[test]
