@@ -87,6 +87,8 @@ ways! {
     RecoversUngranted: "I9",
     /// A block is recovered while a write of the same client is under way in its stripe.
     RecoversUnlocked: "I9",
+    /// Of several stripes only the first is locked.
+    LocksFirstStripe: "I9",
     /// A write is acknowledged before it is durable.
     AcksVolatile: "0035, I15",
     /// A resync recovers data from parity that a dead client left behind.

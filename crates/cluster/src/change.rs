@@ -1,8 +1,9 @@
-//! A write of some blocks of a stripe: what it reads first, and the bytes that it writes.
+//! A write of some blocks of a stripe, or of whole stripes: what it reads first, and the bytes that
+//! it writes.
 //!
 //! ```text
 //!   way      reads                           for
-//!   Whole    nothing                         all blocks of the stripe; levels 1 and 3.5 always
+//!   Whole    nothing                         whole stripes; levels 1 and 3.5 always
 //!   Rest     the other blocks                most blocks of the stripe
 //!   Delta    the same blocks, and parity     few blocks (read-modify-write)
 //!   Decode   what determines the stripe      a stripe with members that are not in sync
@@ -39,12 +40,12 @@ pub enum Way {
     Decode,
 }
 
-/// Blocks of a stripe to write.
+/// Blocks to write: of one stripe, or all of several.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// The stripe.
-    pub stripe: u64,
-    /// The numbers of the blocks in it.
+    /// The stripes, all of one region.
+    pub stripes: Range<u64>,
+    /// The numbers of the blocks in each.
     pub blocks: Range<usize>,
 }
 
@@ -52,22 +53,23 @@ impl Change {
     /// The blocks from this one on that have so many bytes.
     ///
     /// # Panics
-    /// If they are not whole blocks of one stripe.
+    /// If they are neither whole blocks of one stripe nor whole stripes of one region.
     pub fn new(config: &Config, block: u64, bytes: usize) -> Change {
-        let (stripe, first) = code::place(config, block);
         let length = code::block_bytes(&config.shape, config.slots.len());
-        let blocks = first..first + bytes / length;
-        let fits = bytes.is_multiple_of(length)
-            && !blocks.is_empty()
-            && blocks.end <= code::width(&config.shape, config.slots.len());
-        assert!(fits, "whole blocks of one stripe");
-        Change { stripe, blocks }
+        let width = code::width(&config.shape, config.slots.len());
+        let (first, count) = (code::place(config, block).1, bytes / length);
+        assert!(bytes.is_multiple_of(length) && count > 0, "whole blocks");
+        let stripes = code::stripes(config, block, count as u64);
+        let blocks = first..width.min(first + count);
+        let whole = first == 0 && bytes.is_multiple_of(length * width);
+        assert!(whole || stripes.end - stripes.start == 1, "one stripe or whole ones");
+        Change { stripes, blocks }
     }
 
     /// The members of blocks and parity, and of the other blocks.
     fn split(&self, config: &Config) -> [Vec<MemberId>; 3] {
         let members = config.slots.len();
-        let mut data = code::columns(config.shape.level, members, self.stripe);
+        let mut data = code::columns(config.shape.level, members, self.stripes.start);
         let parity = data.split_off(code::width(&config.shape, members));
         let own = data[self.blocks.clone()].to_vec();
         data.retain(|member| !own.contains(member));
@@ -91,7 +93,8 @@ impl Change {
         }
         let cheapest = ways.into_iter().min_by_key(|(_, reads): &(Way, Vec<MemberId>)| reads.len());
         cheapest.unwrap_or_else(|| {
-            let sources = code::sources(config, self.stripe, |member| config.is_in_sync(member));
+            let sources =
+                code::sources(config, self.stripes.start, |member| config.is_in_sync(member));
             (Way::Decode, sources.expect("the array serves"))
         })
     }
@@ -101,7 +104,7 @@ impl Change {
         let members = config.slots.len();
         let [own, parity, rest] = self.split(config);
         if way == Way::Whole {
-            return code::pieces(&config.shape, members, self.stripe, bytes);
+            return code::pieces(&config.shape, members, self.stripes.start, bytes);
         }
         let length = bytes.len() / own.len();
         let new = own.iter().copied().zip(bytes.chunks(length).map(<[u8]>::to_vec));
@@ -115,9 +118,9 @@ impl Change {
         if way == Way::Rest {
             known.extend(new);
         }
-        let mut content = code::content(config, self.stripe, &known);
+        let mut content = code::content(config, self.stripes.start, &known);
         content[self.blocks.start * length..self.blocks.end * length].copy_from_slice(bytes);
-        let mut all = code::pieces(&config.shape, members, self.stripe, &content);
+        let mut all = code::pieces(&config.shape, members, self.stripes.start, &content);
         all.retain(|member, _| !rest.contains(member));
         all
     }

@@ -9,7 +9,8 @@
 //!   patch ──▶ grant held? ──▶ the block is read ──▶ a write of the whole block
 //! ```
 //!
-//! `requests` has the stages of a request, `grants` those of a grant.
+//! `requests` has the stages of a request, `grants` those of a grant, `reads` what is asked of the
+//! members.
 //!
 //! A write is acknowledged when every live member of *one* epoch has it. So a new epoch parks what
 //! is not acknowledged and sends it again whole: the same bytes, whatever members hold by now.
@@ -26,6 +27,7 @@
 //! acknowledged before it, on the boots of its own epoch. Once evicted, nothing more is answered.
 
 mod grants;
+mod reads;
 mod requests;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,9 +43,9 @@ use requests::{For, Op, Request, Stage, locks};
 /// A request of the layer above.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Work {
-    /// Read a block.
-    Read(u64),
-    /// Write a block; at levels 5 and 6 blocks of one stripe, from this one on.
+    /// Read so many blocks of one region, from this one on.
+    Read(u64, u64),
+    /// Write blocks from this one on: some of one stripe, or whole stripes of one region.
     Write(u64, Vec<u8>),
     /// Replace bytes of a block, from this byte on; the rest of the block stays.
     Patch(u64, usize, Vec<u8>),
@@ -315,7 +317,7 @@ impl Client {
     }
 
     fn gives_way(&self, request: &Request) -> bool {
-        let reads = matches!(request.work, Work::Read(_)) && !request.started;
+        let reads = matches!(request.work, Work::Read(..)) && !request.started;
         let config = self.config.as_ref().expect("requests start in an epoch");
         reads && locks(config, &request.work).is_some()
     }
@@ -342,23 +344,25 @@ impl Client {
             return;
         }
         self.commit();
-        // Requests that lock one stripe run one after the other. A read that recovers gives way to
-        // writes: one that members may have must end before a region is given back.
+        // Requests that lock one stripe run one after the other; one that locks several gets them
+        // all at once. A read that recovers gives way to writes: one that members may have must end
+        // before a region is given back.
         for number in self.candidates() {
             let request = &self.requests[&number];
             let started = request.started;
             let config = self.config.as_ref().expect("requests start in an epoch");
-            let Some(stripe) = locks(config, &request.work) else {
+            let Some(stripes) = locks(config, &request.work) else {
                 self.run(number, out);
                 continue;
             };
-            let region = config.shape.region(stripe);
-            let first = !self.locked.contains(&stripe) && !self.blocked.contains(&stripe);
+            let region = config.shape.region(stripes.start);
+            let none = |of: &BTreeSet<u64>| of.range(stripes.clone()).next().is_none();
+            let first = none(&self.locked) && none(&self.blocked);
             let free = first || overlaps(&request.work);
             if free && self.may_use(region, started, out) {
                 self.run(number, out);
             } else {
-                self.blocked.insert(stripe);
+                self.blocked.extend(stripes);
             }
         }
     }
@@ -382,7 +386,7 @@ impl Client {
 /// A mutant: the lock of the stripe is skipped.
 fn overlaps(work: &Work) -> bool {
     match work {
-        Work::Read(_) => broken(Broken::RecoversUnlocked),
+        Work::Read(..) => broken(Broken::RecoversUnlocked),
         Work::Patch(..) => broken(Broken::PatchUnlocked),
         _ => broken(Broken::StripeUnlocked),
     }

@@ -22,12 +22,18 @@
 //! Invariant: [`sources`] determine the stripe, and are in sync.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use crate::config::{Config, Level, Shape};
 use crate::ids::MemberId;
 
-/// Pieces, by member.
+/// Pieces, by member; of several stripes one after the other.
 pub type Pieces = BTreeMap<MemberId, Vec<u8>>;
+
+/// Bytes of a piece.
+pub fn piece_bytes(shape: &Shape) -> usize {
+    usize::try_from(shape.piece_bytes).expect("a piece fits in memory")
+}
 
 /// Pieces of a stripe that hold data.
 fn data(level: Level, members: usize) -> usize {
@@ -41,8 +47,7 @@ pub fn width(shape: &Shape, members: usize) -> usize {
 
 /// Bytes of a stripe's blocks.
 pub fn stripe_bytes(shape: &Shape, members: usize) -> usize {
-    let piece = usize::try_from(shape.piece_bytes).expect("a piece fits in memory");
-    piece * data(shape.level, members)
+    piece_bytes(shape) * data(shape.level, members)
 }
 
 /// Bytes of a block of an array with this many members.
@@ -54,6 +59,17 @@ pub fn block_bytes(shape: &Shape, members: usize) -> usize {
 pub fn place(config: &Config, block: u64) -> (u64, usize) {
     let width = width(&config.shape, config.slots.len()) as u64;
     (block / width, usize::try_from(block % width).expect("less than the members"))
+}
+
+/// The stripes of so many blocks.
+///
+/// # Panics
+/// If they are not of one region.
+pub fn stripes(config: &Config, block: u64, count: u64) -> Range<u64> {
+    let (first, last) = (place(config, block).0, place(config, block + count - 1).0);
+    let region = |stripe| config.shape.region(stripe);
+    assert_eq!(region(first), region(last), "blocks of one region");
+    first..last + 1
 }
 
 /// The members of a stripe's pieces: data in order, then P, then Q.
@@ -74,27 +90,44 @@ pub fn terms<'a>(data: &[&'a [u8]]) -> Vec<parity::Term<'a>> {
     (0..).zip(data.iter().copied()).collect()
 }
 
-/// The pieces of all members.
+/// The pieces of all members, of a stripe and of those after it.
 ///
 /// # Panics
-/// If `content` is not the length of a stripe.
+/// If `content` is not the length of stripes.
 pub fn pieces(shape: &Shape, members: usize, stripe: u64, content: &[u8]) -> Pieces {
-    assert_eq!(content.len(), stripe_bytes(shape, members), "a whole stripe");
-    let columns = columns(shape.level, members, stripe);
+    let whole = content.len().is_multiple_of(stripe_bytes(shape, members));
+    assert!(whole && !content.is_empty(), "whole stripes");
+    let first = columns(shape.level, members, stripe);
     if shape.level == Level::Mirror {
-        return columns.into_iter().map(|member| (member, content.to_vec())).collect();
+        return first.into_iter().map(|member| (member, content.to_vec())).collect();
     }
-    let length = content.len() / data(shape.level, members);
-    let data: Vec<&[u8]> = content.chunks(length).collect();
-    let (mut p, mut q) = (vec![0; length], vec![0; length]);
-    let mut all: Vec<Vec<u8>> = data.iter().map(|piece| piece.to_vec()).collect();
+    // Columns are long: all stripes of one together.
+    let (length, count) = (piece_bytes(shape), data(shape.level, members));
+    let room = content.len() / count;
+    let mut all = vec![Vec::with_capacity(room); count];
+    for (column, piece) in (0..count).cycle().zip(content.chunks(length)) {
+        all[column].extend_from_slice(piece);
+    }
+    let data: Vec<&[u8]> = all.iter().map(Vec::as_slice).collect();
+    let (mut p, mut q) = (vec![0; room], Vec::new());
     if shape.level == Level::Raid6 {
+        q.resize(room, 0);
         parity::best().pq(&terms(&data), &mut p, &mut q);
     } else {
         parity::best().xor(&data, &mut p);
     }
     all.extend([p, q]);
-    columns.into_iter().zip(all).collect()
+    if room == length || !shape.level.is_striped() {
+        return first.into_iter().zip(all).collect();
+    }
+    let mut turned = Pieces::new();
+    for (stripe, at) in (stripe..).zip((0..room).step_by(length)) {
+        for (member, column) in columns(shape.level, members, stripe).into_iter().zip(&all) {
+            let pieces = turned.entry(member).or_insert_with(|| Vec::with_capacity(room));
+            pieces.extend_from_slice(&column[at..at + length]);
+        }
+    }
+    turned
 }
 
 /// The members whose pieces determine a stripe, data first; `None` if too few are `usable`.
@@ -119,26 +152,28 @@ pub fn sources(
     })
 }
 
-/// The stripe, from the pieces of [`sources`].
+/// The stripe, from the pieces of [`sources`]; at levels 1 and 3.5 also those after it, if the
+/// pieces are several.
 ///
 /// # Panics
 /// If a piece is missing.
 pub fn content(config: &Config, stripe: u64, pieces: &Pieces) -> Vec<u8> {
     let (level, members) = (config.shape.level, config.slots.len());
+    let some = pieces.values().next().expect("a source");
     if level == Level::Mirror {
-        return pieces.values().next().expect("one source").clone();
+        return some.clone();
     }
     let count = data(level, members);
     let columns = columns(level, members, stripe);
     let got: Vec<Option<&[u8]>> =
         columns.iter().map(|member| pieces.get(member).map(Vec::as_slice)).collect();
-    let length = usize::try_from(config.shape.piece_bytes).expect("fits in memory");
     let mut lost = (0..).zip(&got[..count]).filter(|(_, piece)| piece.is_none());
     let (first, second) = (lost.next().map(|(e, _)| e), lost.next().map(|(e, _)| e));
     let known: Vec<parity::Term> =
         (0..).zip(&got[..count]).filter_map(|(e, piece)| Some((e, (*piece)?))).collect();
     let (p, q) = (got[count], got.get(count + 1).copied().flatten());
-    let (mut one, mut two) = (vec![0; length], vec![0; length]);
+    let room = |lost: Option<u8>| vec![0; lost.map_or(0, |_| some.len())];
+    let (mut one, mut two) = (room(first), room(second));
     let kernel = parity::best();
     match (first, second, p, q) {
         (None, ..) => {}
@@ -149,12 +184,15 @@ pub fn content(config: &Config, stripe: u64, pieces: &Pieces) -> Vec<u8> {
         }
         _ => panic!("the sources do not determine the stripe"),
     }
-    let piece = |(e, piece): (u8, &Option<&[u8]>)| match piece {
-        Some(piece) => piece.to_vec(),
-        None if Some(e) == first => one.clone(),
-        None => two.clone(),
-    };
-    (0..).zip(&got[..count]).flat_map(piece).collect()
+    let found = |e| if Some(e) == first { &one[..] } else { &two[..] };
+    let columns = (0..).zip(&got[..count]).map(|(e, piece)| piece.unwrap_or_else(|| found(e)));
+    let columns: Vec<&[u8]> = columns.collect();
+    let length = piece_bytes(&config.shape);
+    let mut content = Vec::with_capacity(count * some.len());
+    for at in (0..some.len()).step_by(length) {
+        columns.iter().for_each(|column| content.extend_from_slice(&column[at..at + length]));
+    }
+    content
 }
 
 #[cfg(test)]
@@ -199,6 +237,26 @@ mod tests {
                     "{level:?} {missing:b}"
                 );
             }
+        }
+    }
+
+    /// A member holds the same bytes, whether stripes are written together or each by itself.
+    #[test]
+    fn stripes_together_are_the_stripes_one_by_one() {
+        for (level, members) in
+            [(Level::Mirror, 2), (Level::Fragments, 5), (Level::Raid5, 4), (Level::Raid6, 5)]
+        {
+            let mode = Mode::Exclusive;
+            let shape = Shape { level, regions: 1, region_blocks: 12, piece_bytes: 2, mode };
+            let length = stripe_bytes(&shape, members);
+            let content: Vec<u8> = (0..7 * length).map(|byte| byte as u8).collect();
+            let mut each = Pieces::new();
+            for (stripe, content) in (3..).zip(content.chunks(length)) {
+                for (member, piece) in pieces(&shape, members, stripe, content) {
+                    each.entry(member).or_default().extend(piece);
+                }
+            }
+            assert_eq!(pieces(&shape, members, 3, &content), each, "{level:?}");
         }
     }
 

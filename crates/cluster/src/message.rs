@@ -32,12 +32,16 @@ pub struct Stamp {
     pub floor: OpId,
 }
 
-/// A member request.
+/// Most bytes that one member request reads or writes, if they are several pieces. More would gain
+/// nothing, and let a client take more of a member's memory.
+pub const MOST_IO_BYTES: u32 = 256 << 10;
+
+/// A member request. Each piece of several is old or new for itself until the answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Io {
-    /// Read the piece of a stripe.
-    Read(u64),
-    /// Write the piece of a stripe.
+    /// Read the pieces of a stripe and of those after it: so many.
+    Read(u64, u32),
+    /// Write the pieces of a stripe and of those after it.
     Write(u64, Vec<u8>),
     /// Make all completed writes durable.
     Flush,

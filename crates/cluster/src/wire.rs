@@ -397,7 +397,7 @@ choices! {
         0 = Held(region, client, incarnation), 1 = Unsync(region), 2 = Stale(member, region),
         3 = Evicted(client, incarnation)
     }
-    Io { 0 = Read(block), 1 = Write(block, bytes), 2 = Flush, 3 = Check }
+    Io { 0 = Read(stripe, count), 1 = Write(stripe, bytes), 2 = Flush, 3 = Check }
     Order {
         0 = Probe, 1 = ReadLog, 2 = Raise(epoch, fences), 3 = Fence(client, least),
         4 = Install(log), 5 = Append(seq, records)

@@ -132,10 +132,10 @@ fn pieces_lie_in_the_data_area_and_fences_survive_a_restart() {
     let told = rig.ask(&Ask::Describe);
     assert_eq!(told, Told::Described(1 << 20, 512, Some(label(1))));
     let writer = client(&rig);
-    rig.send(&writer, &data(3, 1, 2, Io::Read(5)));
+    rig.send(&writer, &data(3, 1, 2, Io::Read(5, 1)));
     let refusal = FromMember::Refused(OpId(2), Refusal::Boot(BootId(2)));
     assert_eq!(rig.told(&writer), Some(refusal), "another boot");
-    rig.send(&writer, &data(3, 2, 3, Io::Read(5)));
+    rig.send(&writer, &data(3, 2, 3, Io::Read(5, 1)));
     assert_eq!(rig.told(&writer), Some(FromMember::Refused(OpId(3), Refusal::Fenced)));
 }
 
@@ -151,7 +151,18 @@ fn a_wrong_peer_is_refused_and_changes_nothing() {
     let orders = client(&rig);
     rig.send(&orders, &ToMember::Control(Term(9), Order::Raise(Epoch(9), Vec::new())));
     assert!(ended(&rig).contains("another identity"));
-    for io in [Io::Write(16, vec![1; 2048]), Io::Write(0, vec![1; 2047]), Io::Read(16)] {
+    let wrong = [
+        Io::Write(16, vec![1; 2048]),
+        Io::Write(15, vec![1; 4096]),
+        Io::Write(0, vec![1; 2047]),
+        Io::Write(0, Vec::new()),
+        Io::Read(16, 1),
+        Io::Read(15, 2),
+        Io::Read(0, 0),
+        Io::Read(0, u32::MAX),
+        Io::Read(u64::MAX, 1),
+    ];
+    for io in wrong {
         let writer = client(&rig);
         rig.send(&writer, &data(0, 1, 1, io));
         assert!(ended(&rig).contains("out of range"));

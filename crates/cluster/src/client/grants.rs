@@ -138,8 +138,8 @@ impl Client {
         self.requests.values().any(|request| {
             let reading = matches!(request.stage(), Some(Stage::Reading(_) | Stage::Patching));
             let forgotten = started && reading && broken(Broken::ReleasesBetween);
-            let stripe = locks(config, &request.work);
-            let uses = stripe.is_some_and(|stripe| config.shape.region(stripe) == region);
+            let stripes = locks(config, &request.work);
+            let uses = stripes.is_some_and(|it| config.shape.region(it.start) == region);
             uses && (request.started || !started) && !forgotten
         })
     }
@@ -153,7 +153,7 @@ impl Client {
         self.holds.remove(&region);
         let config = self.config.as_ref().expect("grants are wanted in an epoch");
         let waits = |work: &Work| {
-            locks(config, work).is_some_and(|stripe| config.shape.region(stripe) == region)
+            locks(config, work).is_some_and(|it| config.shape.region(it.start) == region)
         };
         self.requests.retain(|_, request| {
             let refused = waits(&request.work);

@@ -17,14 +17,11 @@
 //! stored by then. So the pieces of a stripe differ only while a write to it is not acknowledged. A
 //! living client ends such a write with its *settled* bytes, also after a power cut of all members;
 //! the regions of a dead one are UNSYNC.
-//!
-//! A block whose member is not in sync is recovered from the other members. Such a read is like a
-//! write: it needs the region's grant and locks the stripe, or it would mix old and new pieces. At
-//! level 3.5 only bytes of the same block are mixed. So mode shared needs neither there, as the
-//! layer above locks whole blocks; in mode exclusive one part may be read while another is written.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
+use super::reads::{blocks_of, reads, recovers};
 use super::{Action, Client, Failure, Work};
 use crate::broken::{Broken, broken};
 use crate::change::{Change, Way};
@@ -114,18 +111,16 @@ impl Client {
         let config = self.config.as_ref().expect("requests start in an epoch");
         let request = self.requests.get_mut(&number).expect("it waits");
         self.idle.remove(&number);
-        if let Some(stripe) = locks(config, &request.work) {
-            self.locked.insert(stripe);
-        }
+        self.locked.extend(locks(config, &request.work).into_iter().flatten());
         request.started = true;
         let mut issued = 0;
         let (stage, ios) = match &request.work {
             Work::Flush => (Stage::Only, flushes(config)),
-            Work::Read(block) => (Stage::Only, reads(config, *block)),
-            Work::Patch(block, ..) => (Stage::Patching, reads(config, *block)),
+            Work::Read(block, count) => (Stage::Only, reads(config, *block, *count)),
+            Work::Patch(block, ..) => (Stage::Patching, reads(config, *block, 1)),
             Work::Write(block, bytes) => {
                 let change = Change::new(config, *block, bytes.len());
-                if let Some(hold) = self.holds.get_mut(&config.shape.region(change.stripe)) {
+                if let Some(hold) = self.holds.get_mut(&config.shape.region(change.stripes.start)) {
                     hold.issued += 1;
                     hold.dirty = true;
                 }
@@ -135,13 +130,13 @@ impl Client {
                         let got = Pieces::new();
                         request.settled = Some(change.settle(config, way, bytes, &got));
                     } else {
-                        let read = |member| (member, Io::Read(change.stripe));
+                        let read = |member| (member, Io::Read(change.stripes.start, 1));
                         let reads = reads.into_iter().map(read).collect();
                         return self.send((number, Stage::Reading(way), 0), reads, out);
                     }
                 }
                 let settled = request.settled.as_ref().expect("settled now");
-                (Stage::Writing, writes(config, change.stripe, settled))
+                (Stage::Writing, writes(config, change.stripes.start, settled))
             }
         };
         if let For::Release(region) = request.cause {
@@ -205,12 +200,12 @@ impl Client {
             (Stage::Reading(way), Work::Write(block, bytes)) => {
                 let change = Change::new(config, *block, bytes.len());
                 let settled = change.settle(config, way, bytes, &attempt.got);
-                let ios = writes(config, change.stripe, &settled);
+                let ios = writes(config, change.stripes.start, &settled);
                 request.settled = Some(settled);
                 self.send((number, Stage::Writing, 0), ios, out);
             }
             (Stage::Patching, Work::Patch(block, first, bytes)) => {
-                let mut whole = block_of(config, *block, &attempt.got);
+                let mut whole = blocks_of(config, *block, 1, &attempt.got);
                 whole[*first..][..bytes.len()].copy_from_slice(bytes);
                 request.work = Work::Write(*block, whole);
                 if broken(Broken::PatchReadsUngranted) {
@@ -237,13 +232,13 @@ impl Client {
         let request = self.requests.remove(&number).expect("it is complete once");
         let attempt = request.attempt.expect("it ran");
         let config = self.config.as_ref().expect("it ran in an epoch");
-        if let Some(stripe) = locks(config, &request.work) {
+        for stripe in locks(config, &request.work).into_iter().flatten() {
             self.locked.remove(&stripe);
             self.stirred |= self.blocked.contains(&stripe);
         }
         let result = match request.work {
             Work::Patch(..) => unreachable!("it has become a write"),
-            Work::Read(block) => Ok(block_of(config, block, &attempt.got)),
+            Work::Read(block, count) => Ok(blocks_of(config, block, count, &attempt.got)),
             Work::Write(block, _) => {
                 let region = config.shape.region(code::place(config, block).0);
                 // What is durable cannot be lost.
@@ -288,47 +283,23 @@ impl Client {
     }
 }
 
-/// The stripe that this work locks, and whose region it needs.
-pub(super) fn locks(config: &Config, work: &Work) -> Option<u64> {
-    match work {
-        Work::Patch(..) if broken(Broken::PatchReadsUngranted) => None,
-        Work::Write(block, _) | Work::Patch(block, ..) => Some(code::place(config, *block).0),
-        Work::Read(block) => {
-            let (stripe, _) = code::place(config, *block);
-            let locks = config.shape.mode == Mode::Exclusive && recovers(config, *block);
-            (locks && !broken(Broken::RecoversUngranted)).then_some(stripe)
+/// The stripes that this work locks, and whose region it needs.
+pub(super) fn locks(config: &Config, work: &Work) -> Option<Range<u64>> {
+    let stripes = match work {
+        Work::Patch(..) if broken(Broken::PatchReadsUngranted) => return None,
+        Work::Write(block, bytes) => Change::new(config, *block, bytes.len()).stripes,
+        Work::Patch(block, ..) => code::stripes(config, *block, 1),
+        Work::Read(block, count) => {
+            let locks = config.shape.mode == Mode::Exclusive && recovers(config, *block, *count);
+            if !locks || broken(Broken::RecoversUngranted) {
+                return None;
+            }
+            code::stripes(config, *block, *count)
         }
-        Work::Flush => None,
-    }
-}
-
-/// True if a read of the block computes some of it from parity.
-fn recovers(config: &Config, block: u64) -> bool {
-    let (stripe, index) = code::place(config, block);
-    let columns = code::columns(config.shape.level, config.slots.len(), stripe);
-    let pieces = match config.shape.level {
-        Level::Mirror => return false,
-        Level::Fragments => &columns[..columns.len() - 1],
-        Level::Raid5 | Level::Raid6 => &columns[index..=index],
+        Work::Flush => return None,
     };
-    !pieces.iter().all(|&member| config.is_in_sync(member))
-}
-
-/// At levels 5 and 6: the member of a block, if it is in sync.
-fn holder(config: &Config, block: u64) -> Option<MemberId> {
-    let (stripe, index) = code::place(config, block);
-    let member = code::columns(config.shape.level, config.slots.len(), stripe)[index];
-    (config.shape.level.is_striped() && config.is_in_sync(member)).then_some(member)
-}
-
-/// A block, from the pieces that [`reads`] asks for.
-fn block_of(config: &Config, block: u64, got: &Pieces) -> Vec<u8> {
-    if let Some(piece) = holder(config, block).and_then(|member| got.get(&member)) {
-        return piece.clone();
-    }
-    let (stripe, index) = code::place(config, block);
-    let length = code::block_bytes(&config.shape, config.slots.len());
-    code::content(config, stripe, got)[index * length..][..length].to_vec()
+    let first = stripes.start..stripes.start + 1;
+    Some(if broken(Broken::LocksFirstStripe) { first } else { stripes })
 }
 
 fn flushes(config: &Config) -> Vec<(MemberId, Io)> {
@@ -348,58 +319,4 @@ fn writes(config: &Config, stripe: u64, settled: &Pieces) -> Vec<(MemberId, Io)>
     };
     let skip = broken(Broken::RebuildingSkipped);
     config.live().filter(|&member| config.is_in_sync(member) || !skip).filter_map(piece).collect()
-}
-
-fn reads(config: &Config, block: u64) -> Vec<(MemberId, Io)> {
-    let (stripe, _) = code::place(config, block);
-    let sources = match holder(config, block) {
-        Some(member) => vec![member],
-        None => code::sources(config, stripe, |member| config.is_in_sync(member))
-            .expect("the array serves"),
-    };
-    let mut all: Vec<_> = sources.iter().map(|&member| (member, Io::Read(stripe))).collect();
-    // A member that was removed would still answer an old epoch. Until a later one opens, only live
-    // members of this one can be in sync. As many as a stripe can lose, and one more, meet one of
-    // those: it refuses.
-    let enough = config.shape.level.spares(config.slots.len()) + 1;
-    if !broken(Broken::ReadsUnchecked) {
-        let unasked = broken(Broken::RebuildingUnchecked);
-        let asked = |member: &MemberId| config.is_in_sync(*member) || !unasked;
-        let others = config.live().filter(asked).filter(|it| !sources.contains(it));
-        let others = others.take(enough.saturating_sub(sources.len()));
-        all.extend(others.map(|member| (member, Io::Check)));
-    }
-    all
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{Shape, Slot, State};
-    use crate::ids::{ArrayId, BootId, Epoch};
-
-    fn asked(level: Level, states: &[State]) -> Vec<(u16, Io)> {
-        let mode = Mode::Shared;
-        let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 8, mode };
-        let slots = states.iter().map(|&state| Slot { state, boot: BootId(1) }).collect();
-        let config = Config { array: ArrayId(1), epoch: Epoch(5), shape, slots };
-        reads(&config, 0).into_iter().map(|(member, io)| (member.0, io)).collect()
-    }
-
-    /// Member 1 is rebuilt in epoch 5, enters in 6, which never opens, and is alone in 7: member 0
-    /// knows nothing of this.
-    #[test]
-    fn a_read_meets_every_member_that_can_be_alone_in_a_later_epoch() {
-        use State::{InSync, Missing, Rebuilding};
-        let (read, check) = (|member| (member, Io::Read(0)), |member| (member, Io::Check));
-        assert_eq!(asked(Level::Mirror, &[InSync, Rebuilding]), [read(0), check(1)]);
-        assert_eq!(asked(Level::Mirror, &[InSync, InSync, Missing]), [read(0), check(1)]);
-        assert_eq!(asked(Level::Fragments, &[InSync, Rebuilding]), [read(0), check(1)]);
-        assert_eq!(asked(Level::Fragments, &[InSync, Rebuilding, InSync]), [read(0), read(2)]);
-        assert_eq!(asked(Level::Raid5, &[InSync; 4]), [read(0), check(1)]);
-        // Data of stripe 0 is on members 1, 2 and 3, Q on 0, P on 4.
-        assert_eq!(asked(Level::Raid6, &[InSync; 5]), [read(1), check(0), check(2)]);
-        let degraded = [InSync, Missing, InSync, InSync, InSync];
-        assert_eq!(asked(Level::Raid6, &degraded), [read(2), read(3), read(4)]);
-    }
 }

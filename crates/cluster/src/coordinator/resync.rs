@@ -139,7 +139,7 @@ impl Leader {
         let of = |stripe| {
             let sources = code::sources(&self.config, stripe, |it| self.is_source(it, region));
             let sources = sources.expect("an active array serves");
-            sources.into_iter().map(move |member| (member, Io::Read(stripe)))
+            sources.into_iter().map(move |member| (member, Io::Read(stripe, 1)))
         };
         stripes.flat_map(of).collect()
     }
@@ -204,7 +204,7 @@ impl Leader {
     pub(super) fn resync_answer(&mut self, op: OpId, bytes: Vec<u8>) {
         let Some(job) = &mut self.job else { return };
         let Some((member, io)) = job.ops.remove(&op) else { return };
-        if let Io::Read(stripe) = io {
+        if let Io::Read(stripe, _) = io {
             job.got.entry(stripe).or_default().insert(member, bytes);
         }
     }

@@ -40,6 +40,9 @@ marks! {
     PARKED = "write: sent again in a new epoch";
     PATCHED_BY_TWO = "patch: two hosts write parts of one block";
     PATCHED_AGAIN = "patch: the block is read again in a new epoch";
+    RUN_WRITTEN = "run: a write of several stripes";
+    RUN_AGAIN = "run: a write of several stripes is sent again in a new epoch";
+    RUN_RECOVERED = "run: several blocks are read, some of them recovered";
     COPY_DROPPED = "write: a late copy is dropped";
     OLD_EPOCH = "member: a request of an old epoch is refused";
     OLD_BOOT = "member: a request for an earlier boot is refused";

@@ -23,6 +23,11 @@ pub fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(bytes.try_into().expect("pieces have 8 bytes"))
 }
 
+/// The pieces of a write, with their blocks.
+fn pieces(block: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
+    (block..).zip(bytes.chunks(8).map(number))
+}
+
 impl Medium {
     pub fn begin(&mut self, io: IoId, stamp: Stamp, request: Io) {
         self.running.insert(io, (stamp, request, self.first + self.cache.len()));
@@ -44,8 +49,13 @@ impl Medium {
         let (stamp, request, covers) = self.running.remove(&io)?;
         let mut bytes = Vec::new();
         match &request {
-            Io::Read(block) => bytes = self.view(*block).to_le_bytes().to_vec(),
-            Io::Write(block, piece) => self.write(*block, number(piece)),
+            Io::Read(block, count) => {
+                let blocks = *block..*block + u64::from(*count);
+                bytes = blocks.flat_map(|block| self.view(block).to_le_bytes()).collect();
+            }
+            Io::Write(block, bytes) => {
+                pieces(*block, bytes).for_each(|(block, value)| self.write(block, value));
+            }
             Io::Flush => {
                 let count = covers.saturating_sub(self.first).min(self.cache.len());
                 for (block, value) in self.cache.drain(..count) {
@@ -67,10 +77,12 @@ impl Medium {
     pub fn crash(&mut self, rng: &mut Rng) -> bool {
         let running = std::mem::take(&mut self.running);
         for (_, request, _) in running.into_values() {
-            if let Io::Write(block, piece) = request
-                && rng.percent(50)
-            {
-                self.write(block, number(&piece));
+            let Io::Write(block, bytes) = request else { continue };
+            // Each piece for itself.
+            for (block, value) in pieces(block, &bytes) {
+                if rng.percent(50) {
+                    self.write(block, value);
+                }
             }
         }
         let keep = rng.pick(&[0, 50, 90, 100]);

@@ -91,6 +91,8 @@ pub struct World {
     pub next_value: u64,
     /// Draws of worlds in which clients write parts of blocks, too.
     pub patches: Option<Rng>,
+    /// Draws of worlds in which they read and write several stripes at once, too.
+    pub runs: Option<Rng>,
     /// The last host that held each region exclusively.
     pub holders: BTreeMap<cluster::ids::Region, ClientId>,
     /// The epoch in which a client sent a write of a stripe that is not complete.
@@ -116,6 +118,7 @@ impl World {
         let (level, mode) = (config.shape.level, config.shape.mode);
         let faults = schedule(&mut rng, &ground);
         let mut patches = Rng::stream(seed, "patches", 0);
+        let mut runs = Rng::stream(seed, "runs", 0);
         let mut world = World {
             rng,
             now: 0,
@@ -138,6 +141,7 @@ impl World {
             next_value: 0,
             // Drawn apart: the other worlds stay as they were.
             patches: patches.percent(40).then_some(patches),
+            runs: runs.percent(40).then_some(runs),
             holders: BTreeMap::new(),
             sent: BTreeMap::new(),
         };

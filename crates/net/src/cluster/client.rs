@@ -1,15 +1,14 @@
 //! A client as a disk: the machine `cluster::client` over connections, under `io::Disk`.
 //!
-//! Reads are cut into blocks, writes where a stripe ends. [`WINDOW`] parts are with the machine at
-//! once, as long as each request has one. A long read is among them whole: then members join its
-//! pieces, and their disks do not turn between those of several reads. Of a write they are
-//! [`DEPTH`]: more would only leave the processor's cache. A range may begin and end anywhere: the
-//! machine patches a block that is written in part, under its grant. A write with FUA is a write
-//! and a flush. Nothing times out: requests wait until enough members are in sync, or fail with
-//! `Fenced` once the cluster has evicted this client.
+//! Requests are cut into parts of [`MOST_IO_BYTES`] of each member, on wide arrays of a quarter of
+//! [`WINDOW`]. A part waits until there is room for it. Parts of a long read are there together, so
+//! that members' disks do not turn between those of several reads. A range may begin and end
+//! anywhere: the machine patches a block that is written in part, under its grant. A write with FUA
+//! is a write and a flush. Nothing times out: requests wait until enough members are in sync, or
+//! fail with `Fenced` once the cluster has evicted this client.
 
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io::Error as StreamError;
 use std::ops::Range;
 use std::rc::Rc;
@@ -19,23 +18,21 @@ use cluster::client::{Action, Client, Event, Failure, Work as Request};
 use cluster::code;
 use cluster::config::{Config, Mode};
 use cluster::ids::{ClientId, Incarnation, MemberId, Ms, RequestId};
-use cluster::message::FromClient;
+use cluster::message::{FromClient, MOST_IO_BYTES};
 use cluster::session::{FromCoordinator, Hello, Speaker};
 use cluster::timing::Timing;
 use io::{
     Buf, Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Extent, ExtentKind, Limits,
-    Op, Result, Stream, Ticket, Work,
+    Op, Result, Signal, Stream, Ticket, Work,
 };
 
 use super::line::{self, Line};
 use super::links::Links;
-use super::parts::{Part, parts};
+use super::parts::{Grid, Part};
 use super::{Spawn, milliseconds};
 
-/// Parts of one write with the machine at once.
-pub const DEPTH: usize = 64;
-/// Parts of all requests with the machine at once.
-pub const WINDOW: usize = 1024;
+/// Blocks of all requests with the machine at once; one stripe may be longer.
+pub const WINDOW: u64 = 1024;
 
 type Answer = std::result::Result<Vec<u8>, Failure>;
 
@@ -48,15 +45,16 @@ struct Shared {
     hello: Hello,
     timing: Timing,
     limits: Limits,
-    /// Bytes of a block, and blocks of a stripe.
-    block: u64,
-    width: u64,
+    grid: Grid,
     clock: Rc<dyn Clock>,
     spawn: Spawn,
     members: Links,
     coordinators: RefCell<BTreeMap<u64, Rc<Line>>>,
     next: Cell<u64>,
-    requests: RefCell<BTreeMap<RequestId, Ticket>>,
+    /// Those with the machine, with their blocks.
+    requests: RefCell<BTreeMap<RequestId, (Ticket, u64)>>,
+    waiting: Cell<u64>,
+    room: Signal,
     answers: Completions<Answer>,
     done: Completions<Done>,
 }
@@ -75,7 +73,10 @@ impl ClientDisk {
         let hello = Hello { speaker, array: config.array, member: MemberId(0) };
         let block = code::block_bytes(&config.shape, config.slots.len()) as u64;
         let width = code::width(&config.shape, config.slots.len()) as u64;
-        let stripes = u64::from(config.shape.regions) * u64::from(config.shape.region_blocks);
+        let region = u64::from(config.shape.region_blocks);
+        let stripes = u64::from(config.shape.regions) * region;
+        let run = u64::from(MOST_IO_BYTES / config.shape.piece_bytes);
+        let run = run.min(WINDOW / 4 / width).max(1);
         let sector = u32::try_from(block).expect("a block is small");
         let limits = Limits {
             // Holders of a shared region would replace each other's parts of a block.
@@ -90,14 +91,15 @@ impl ClientDisk {
             hello,
             timing,
             limits,
-            block,
-            width,
+            grid: Grid { block, stripe: width, run: run * width, region: region * width },
             clock,
             spawn,
             members: Links::new(speaker, config.array, config.slots.len()),
             coordinators: RefCell::default(),
             next: Cell::new(0),
             requests: RefCell::default(),
+            waiting: Cell::new(0),
+            room: Signal::new(),
             answers: Completions::new(),
             done: Completions::new(),
         }))
@@ -150,9 +152,11 @@ impl ClientDisk {
                 Action::Coordinators(message) => self.to_coordinators(&message),
                 Action::Member(member, message) => self.0.members.send(member, &message),
                 Action::Done(id, answer) => {
-                    let ticket = self.0.requests.borrow_mut().remove(&id);
-                    let ticket = ticket.expect("a request is answered once");
+                    let found = self.0.requests.borrow_mut().remove(&id);
+                    let (ticket, blocks) = found.expect("a request is answered once");
                     self.0.answers.finish(ticket, answer);
+                    self.0.waiting.set(self.0.waiting.get() - blocks);
+                    self.0.room.raise();
                 }
             }
         }
@@ -162,36 +166,41 @@ impl ClientDisk {
         self.0.coordinators.borrow().values().for_each(|line| line.send(message));
     }
 
-    fn request(&self, work: Request) -> Completion<Answer> {
+    /// Gives the machine a request when there is room for it.
+    async fn request(&self, work: Request) -> Completion<Answer> {
+        let blocks = match &work {
+            Request::Read(_, count) => *count,
+            Request::Write(_, bytes) => bytes.len() as u64 / self.0.grid.block,
+            Request::Patch(..) => 1,
+            Request::Flush => 0,
+        };
+        while self.waiting() > 0 && self.waiting() + blocks > WINDOW {
+            self.0.room.wait().await;
+        }
         let (id, (ticket, answer)) = (RequestId(self.number()), self.0.answers.start());
-        self.0.requests.borrow_mut().insert(id, ticket);
+        self.0.requests.borrow_mut().insert(id, (ticket, blocks));
+        self.0.waiting.set(self.waiting() + blocks);
         self.handle(Event::Request(id, work));
         answer
     }
 
-    /// Parts that are with the machine.
-    pub fn waiting(&self) -> usize {
-        self.0.requests.borrow().len()
+    /// Blocks that are with the machine.
+    pub fn waiting(&self) -> u64 {
+        self.0.waiting.get()
     }
 
-    /// Executes these requests, not all at once; passes on what they read, in order.
+    /// Executes these requests, as there is room for them; passes on what they read, in order.
     async fn execute(
         &self,
         requests: impl Iterator<Item = Request>,
         (offset, len): (u64, u64),
         mut each: impl FnMut(&[u8]),
     ) -> Result<()> {
-        let mut running: VecDeque<Completion<Answer>> = VecDeque::new();
-        let mut outcome = Ok(());
+        let mut running = Vec::new();
         for request in requests {
-            let depth = if matches!(request, Request::Read(_)) { WINDOW } else { DEPTH };
-            while (running.len() >= depth || self.waiting() >= WINDOW)
-                && let Some(answer) = running.pop_front()
-            {
-                outcome = outcome.and(answer.await.map(|bytes| each(&bytes)));
-            }
-            running.push_back(self.request(request));
+            running.push(self.request(request).await);
         }
+        let mut outcome = Ok(());
         for answer in running {
             outcome = outcome.and(answer.await.map(|bytes| each(&bytes)));
         }
@@ -210,12 +219,11 @@ impl ClientDisk {
 
     /// Fills the buffers with an extent.
     async fn read(&self, extent @ (offset, len): (u64, u64), bufs: &mut [Buf]) -> Result<()> {
-        let block = self.0.block;
-        let blocks = offset / block..(offset + len).div_ceil(block);
-        let mut content = Vec::new();
-        let read = blocks.map(Request::Read);
-        self.execute(read, extent, |bytes| content.extend_from_slice(bytes)).await?;
-        let mut rest = &content[(offset % block) as usize..];
+        let grid = self.0.grid;
+        let mut content = Vec::with_capacity((len + 2 * grid.block) as usize);
+        let reads = grid.reads(offset, len).map(|(block, count)| Request::Read(block, count));
+        self.execute(reads, extent, |bytes| content.extend_from_slice(bytes)).await?;
+        let mut rest = &content[(offset % grid.block) as usize..];
         for buf in bufs {
             let (part, after) = rest.split_at(buf.len());
             buf.copy_from_slice(part);
@@ -230,9 +238,9 @@ impl ClientDisk {
         extent @ (offset, len): (u64, u64),
         content: impl Fn(Range<usize>) -> Vec<u8>,
     ) -> Result<()> {
-        let block = self.0.block;
-        let writes = parts(offset, len, block, self.0.width).map(|part| {
-            let patch = part.is_patch(block as usize);
+        let grid = self.0.grid;
+        let writes = grid.writes(offset, len).map(|part| {
+            let patch = part.is_patch(grid.block as usize);
             let Part { block, first, bytes } = part;
             let bytes = content(bytes);
             if patch { Request::Patch(block, first, bytes) } else { Request::Write(block, bytes) }
@@ -246,7 +254,14 @@ impl ClientDisk {
         match &mut op.work {
             Work::Read(bufs) => self.read(extent, bufs).await?,
             Work::Write(bufs) => {
-                let content = bufs.iter().map(|buf| &buf[..]).collect::<Vec<_>>().concat();
+                let joined;
+                let content = match &bufs[..] {
+                    [one] => &one[..],
+                    _ => {
+                        joined = bufs.iter().map(|buf| &buf[..]).collect::<Vec<_>>().concat();
+                        &joined[..]
+                    }
+                };
                 self.write(extent, |bytes| content[bytes].to_vec()).await?;
             }
             Work::Zero { .. } => self.write(extent, |bytes| vec![0; bytes.len()]).await?,

@@ -19,7 +19,7 @@ use std::rc::Rc;
 
 use cluster::ids::BootId;
 use cluster::member::{Action, Event, IoId, Member, Peer};
-use cluster::message::{FromMember, Io, ToMember, Who};
+use cluster::message::{FromMember, Io, MOST_IO_BYTES, ToMember, Who};
 use cluster::roles::Holder;
 use cluster::session::{Ask, Label, Speaker, Told};
 use io::{Disk, Error, Op, Pool, Result, Signal, Work};
@@ -191,7 +191,7 @@ impl MemberServer {
         if let ToMember::Data(_, io) = &message
             && !self.contains(io)
         {
-            return Err(refused("the block is out of range, or its piece has another length"));
+            return Err(refused("stripes are out of range, or their pieces have another length"));
         }
         self.handle(Event::Message(peer, message));
         Ok(())
@@ -200,14 +200,16 @@ impl MemberServer {
     fn contains(&self, io: &Io) -> bool {
         let station = self.0.station.borrow();
         let Some(Station { label: Label { shape, .. }, .. }) = &*station else { return false };
-        let blocks = u64::from(shape.regions) * u64::from(shape.region_blocks);
-        match io {
-            Io::Read(block) => *block < blocks,
-            Io::Write(block, piece) => {
-                *block < blocks && piece.len() as u64 == u64::from(shape.piece_bytes)
-            }
-            Io::Flush | Io::Check => true,
-        }
+        let stripes = u64::from(shape.regions) * u64::from(shape.region_blocks);
+        let piece = u64::from(shape.piece_bytes);
+        let (first, bytes) = match io {
+            Io::Read(stripe, count) => (*stripe, u64::from(*count) * piece),
+            Io::Write(stripe, pieces) => (*stripe, pieces.len() as u64),
+            Io::Flush | Io::Check => return true,
+        };
+        let few = bytes == piece || bytes <= u64::from(MOST_IO_BYTES);
+        let end = first.checked_add(bytes / piece);
+        few && bytes > 0 && bytes.is_multiple_of(piece) && end.is_some_and(|end| end <= stripes)
     }
 
     fn handle(&self, event: Event) {
@@ -255,9 +257,9 @@ impl MemberServer {
 
     /// Executes it together with what arrives with it.
     fn queue(&self, io: IoId, asked: Io) {
-        let (block, bytes) = match asked {
-            Io::Read(block) => (block, None),
-            Io::Write(block, bytes) => (block, Some(bytes)),
+        let (stripe, count, bytes) = match asked {
+            Io::Read(stripe, count) => (stripe, count as usize, None),
+            Io::Write(stripe, bytes) => (stripe, 0, Some(bytes)),
             Io::Flush => {
                 let server = self.clone();
                 return (self.0.spawn)(Box::pin(async move {
@@ -267,27 +269,29 @@ impl MemberServer {
             }
             Io::Check => unreachable!("the machine answers it itself"),
         };
+        let piece = self.label().map_or(0, |label| label.shape.piece_bytes) as usize;
+        let at = area::DATA_AT + stripe * piece as u64;
+        let len = bytes.as_ref().map_or(count * piece, Vec::len);
         let mut queued = self.0.queued.borrow_mut();
-        queued.push(Asked { io, block, bytes });
+        queued.push(Asked { io, at, len, bytes });
         if queued.len() == 1 {
             let server = self.clone();
             (self.0.spawn)(Box::pin(async move {
-                let piece = server.label().map_or(0, |label| label.shape.piece_bytes);
-                for run in runs(server.0.queued.take(), piece as usize) {
+                for run in runs(server.0.queued.take()) {
                     let server = server.clone();
                     let spawn = server.0.spawn.clone();
-                    spawn(Box::pin(async move { server.execute(run, piece).await }));
+                    spawn(Box::pin(async move { server.execute(run).await }));
                 }
             }));
         }
     }
 
-    /// Executes pieces of consecutive blocks.
-    async fn execute(&self, run: Vec<Asked>, piece: u32) {
-        let offset = area::DATA_AT + run[0].block * u64::from(piece);
+    /// Executes what lies side by side.
+    async fn execute(&self, run: Vec<Asked>) {
+        let offset = run[0].at;
         let pool = &self.0.pool;
         let work = match run[0].bytes {
-            None => Work::Read(run.iter().map(|_| pool.take(piece as usize)).collect()),
+            None => Work::Read(run.iter().map(|asked| pool.take(asked.len)).collect()),
             Some(_) => {
                 let bytes = run.iter().flat_map(|asked| &asked.bytes);
                 Work::Write(bytes.map(|bytes| pool.copy_of(bytes).freeze()).collect())

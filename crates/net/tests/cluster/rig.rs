@@ -73,9 +73,9 @@ fn spawn(tasks: &Rc<TaskSet>) -> net::cluster::Spawn {
 }
 
 /// Blocks of [`BLOCK`] bytes.
-fn shape(level: Level, mode: Mode) -> Shape {
+fn shape(level: Level, mode: Mode, region_blocks: u32) -> Shape {
     let piece_bytes = if level == Level::Fragments { 2048 } else { 4096 };
-    Shape { level, regions: 4, region_blocks: 8, piece_bytes, mode }
+    Shape { level, regions: 4, region_blocks, piece_bytes, mode }
 }
 
 async fn greet(stream: pipe::End) -> std::io::Result<Session> {
@@ -89,8 +89,14 @@ impl Rig {
     }
 
     pub fn with(level: Level, mode: Mode) -> Rig {
-        let shape = shape(level, mode);
-        let disk = || Rc::new(MemDisk::new(area::DATA_AT + (1 << 20)));
+        Rig::sized(level, mode, 8)
+    }
+
+    /// Four regions of so many stripes.
+    pub fn sized(level: Level, mode: Mode, region_blocks: u32) -> Rig {
+        let shape = shape(level, mode, region_blocks);
+        let data = 4 * u64::from(region_blocks) * u64::from(shape.piece_bytes);
+        let disk = || Rc::new(MemDisk::new(area::DATA_AT + data.max(1 << 20)));
         let disks: Vec<Rc<MemDisk>> = (0..3).map(|_| disk()).collect();
         for (disk, member) in disks.iter().zip(0..) {
             let (name, member) = (String::from("pool"), MemberId(member));

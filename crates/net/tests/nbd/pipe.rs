@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::io::{Error, ErrorKind, IoSlice, Result};
+use std::io::{Error, ErrorKind, IoSlice, Read, Result};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
@@ -76,10 +76,8 @@ impl Stream for End {
             lane.reader = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        let count = into.len().min(lane.bytes.len()).min(self.bite);
-        for (target, byte) in into.iter_mut().zip(lane.bytes.drain(..count)) {
-            *target = byte;
-        }
+        let most = into.len().min(self.bite);
+        let count = lane.bytes.read(&mut into[..most])?;
         if let Some(waker) = lane.writer.take() {
             waker.wake();
         }

@@ -9,9 +9,10 @@ use cluster::member;
 use cluster::message::{Answer, FromMember, Io, ToClient, Who};
 use cluster::record::Mark;
 
+use super::work::is_run;
 use super::{Event, Packet, World};
 use crate::faults::{CALM_MS, Fault};
-use crate::ground::{Node, Storing};
+use crate::ground::{Node, Storing, Task};
 use crate::marks;
 use crate::oracle::cells;
 use crate::verify;
@@ -120,6 +121,9 @@ impl World {
 
     pub fn client(&mut self, index: usize, event: client::Event) {
         let local = self.ground.clients[index].host.skew.at(self.now);
+        let config = &self.value.config;
+        let several = |task: &Task| matches!(task, Task::Write(cells) if is_run(config, cells));
+        let runs = self.ground.clients[index].tasks.values().any(several);
         let Some(machine) = &mut self.ground.clients[index].machine else { return };
         let (before, patching) = (machine.epoch(), machine.patching() > 0);
         let mut out = Vec::new();
@@ -130,6 +134,9 @@ impl World {
         }
         if changed && patching {
             self.mark(marks::PATCHED_AGAIN);
+        }
+        if changed && runs {
+            self.mark(marks::RUN_AGAIN);
         }
         self.client_actions(index, out);
     }
@@ -256,13 +263,15 @@ impl World {
             return;
         };
         let config = self.value.config.clone();
-        if let Io::Write(stripe, _) = request {
-            let verdict = self.ground.applied(&config, index, &stamp, stripe);
-            self.require(verdict);
-            let live = verify::counts(&config, index, &stamp);
-            if let (Who::Client(client, _), true) = (stamp.who, live) {
-                let verdict = self.ground.alone(&config, client, stripe);
+        if let Io::Write(first, bytes) = request {
+            for stripe in first..first + bytes.len() as u64 / 8 {
+                let verdict = self.ground.applied(&config, index, &stamp, stripe);
                 self.require(verdict);
+                let live = verify::counts(&config, index, &stamp);
+                if let (Who::Client(client, _), true) = (stamp.who, live) {
+                    let verdict = self.ground.alone(&config, client, stripe);
+                    self.require(verdict);
+                }
             }
             let verdict = self.ground.clean_regions_match(&config);
             self.require(verdict);

@@ -5,6 +5,7 @@ use std::ops::Range;
 use cluster::change::{Change, Way};
 use cluster::client::{self, Failure};
 use cluster::code;
+use cluster::config::Config;
 use cluster::ids::{ClientId, Epoch, RequestId};
 use cluster::record::Mark;
 
@@ -16,6 +17,11 @@ use crate::verify;
 
 /// Requests of a client at once.
 const DEPTH: usize = 3;
+
+/// True if these cells are more than a stripe.
+pub fn is_run(config: &Config, cells: &Range<usize>) -> bool {
+    cells.len() > code::width(&config.shape, config.slots.len()) * CELLS
+}
 
 impl World {
     fn host(&self, index: usize) -> Host {
@@ -30,13 +36,21 @@ impl World {
         if self.ground.clients[index].host.life != life || self.now > self.work_ms {
             return;
         }
-        let pause = self.rng.within(5, 120);
+        let mut pause = self.rng.within(5, 120);
+        // In worlds with runs requests come in bursts, or a run would rarely meet another one.
+        if let Some(rng) = &mut self.runs {
+            pause = if rng.percent(80) { rng.within(1, 15) } else { pause };
+        }
         self.at(self.now + pause, Event::Work(index, life));
         if self.ground.clients[index].tasks.len() >= DEPTH {
             return;
         }
         let host = self.host(index);
-        let block = self.rng.below(self.oracle.blocks());
+        let mut block = self.rng.below(self.oracle.blocks());
+        // For the same reason most are in one region.
+        if self.runs.as_mut().is_some_and(|rng| rng.percent(70)) {
+            block %= self.region_blocks();
+        }
         let (task, work) = match self.rng.below(20) {
             0..11 => {
                 let found = match self.part(60) {
@@ -47,14 +61,15 @@ impl World {
                 found
             }
             11..17 => {
-                let mut cells = cells(block..block + 1);
+                let count = self.run_of(block).map_or(1, |most| self.drawn(most));
+                let mut cells = cells(block..block + count);
                 if let Some(part) = self.part(50) {
-                    cells = cells.start + part..cells.start + part + 1;
+                    cells = cells.start + part..cells.end - (CELLS - 1 - part);
                 }
                 if !self.oracle.read(host, RequestId(self.next_request), cells.clone()) {
                     return;
                 }
-                (Task::Read(cells), client::Work::Read(block))
+                (Task::Read(cells), client::Work::Read(block, count))
             }
             _ => (Task::Flush(self.oracle.count), client::Work::Flush),
         };
@@ -78,6 +93,23 @@ impl World {
         rng.percent(percent).then(|| rng.below(CELLS as u64) as usize)
     }
 
+    fn region_blocks(&self) -> u64 {
+        let config = &self.value.config;
+        let width = code::width(&config.shape, config.slots.len());
+        u64::from(config.shape.region_blocks) * width as u64
+    }
+
+    /// From this block to the end of its region, for some requests in worlds with runs.
+    fn run_of(&mut self, block: u64) -> Option<u64> {
+        let region = self.region_blocks();
+        self.runs.as_mut()?.percent(60).then_some(region - block % region)
+    }
+
+    /// So many at most.
+    fn drawn(&mut self, most: u64) -> u64 {
+        self.runs.as_mut().map_or(1, |rng| 1 + rng.below(most))
+    }
+
     /// A write of one cell, if no other host uses it.
     fn patch(&mut self, host: Host, block: u64, part: usize) -> Option<(Task, client::Work)> {
         let config = &self.value.config;
@@ -95,7 +127,7 @@ impl World {
         Some((Task::Write(cell..cell + 1), work))
     }
 
-    /// A write of some blocks of one stripe, if no other host uses them.
+    /// A write of some blocks of one stripe or of whole stripes, if no other host uses them.
     fn write(&mut self, host: Host, block: u64) -> Option<(Task, client::Work)> {
         let config = self.value.config.clone();
         let (shape, members) = (config.shape, config.slots.len());
@@ -106,7 +138,16 @@ impl World {
             first -= if whole { index as u64 } else { 0 };
             count = if whole { width } else { 1 + self.rng.below((width - index) as u64) as usize };
         }
+        if code::place(&config, first).1 == 0
+            && let Some(most) = self.run_of(first)
+        {
+            let width = code::width(&shape, members);
+            count = width * self.drawn(most / width as u64) as usize;
+        }
         let cells = cells(first..first + count as u64);
+        if is_run(&config, &cells) {
+            self.mark(marks::RUN_WRITTEN);
+        }
         let value = self.fresh(code::block_bytes(&shape, members) / 4 * count);
         if !self.oracle.is_free(&cells) {
             return None;
@@ -181,8 +222,15 @@ impl World {
         match (task, result) {
             (Task::Write(cells), Ok(_)) => {
                 let value = self.oracle.writing(cells.clone());
-                let verdict = self.ground.acknowledged(&config, &cells, &value);
-                self.require(verdict);
+                let registers = value.len() / cells.len();
+                let stripe = code::width(&config.shape, config.slots.len()) * CELLS;
+                for (first, value) in
+                    cells.clone().step_by(stripe).zip(value.chunks(stripe * registers))
+                {
+                    let cells = first..first + value.len() / registers;
+                    let verdict = self.ground.acknowledged(&config, &cells, value);
+                    self.require(verdict);
+                }
                 let (stripe, _) = code::place(&config, (cells.start / CELLS) as u64);
                 self.oracle.written(host, cells, epoch);
                 self.sent.remove(&(index, stripe));
@@ -220,7 +268,8 @@ impl World {
         bytes: &[u8],
         epoch: Epoch,
     ) {
-        let (block, part) = (cells.start / CELLS, bytes.len() / CELLS);
+        let blocks = cells.start / CELLS..cells.end.div_ceil(CELLS);
+        let part = bytes.len() / CELLS / blocks.len();
         let bytes = &bytes[cells.start % CELLS * part..][..cells.len() * part];
         match self.oracle.check(reader, cells, &verify::registers(bytes), epoch) {
             Ok(true) => self.mark(marks::TORN_READ),
@@ -228,10 +277,14 @@ impl World {
             Err(story) => self.require(Err(story)),
         }
         let config = &self.value.config;
-        let (stripe, number) = code::place(config, block as u64);
-        let columns = code::columns(config.shape.level, config.slots.len(), stripe);
-        if config.shape.level.is_striped() && !config.is_in_sync(columns[number]) {
-            self.mark(marks::RECOVERED);
+        let recovered = |block: usize| {
+            let (stripe, number) = code::place(config, block as u64);
+            let columns = code::columns(config.shape.level, config.slots.len(), stripe);
+            config.shape.level.is_striped() && !config.is_in_sync(columns[number])
+        };
+        let several = blocks.len() > 1;
+        if blocks.into_iter().any(recovered) {
+            self.mark(if several { marks::RUN_RECOVERED } else { marks::RECOVERED });
         }
     }
 }
