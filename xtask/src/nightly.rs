@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   lane 1   simulator ─────────────────▶ full ────────▶ sums ───────▶ journal ─▶ aoe ▶
-//!   lane 2   sweep ▶ mutants ▶ torture ▶ power ▶ fuzz ▶ hosts ▶ exhaustive ─▶ cluster ▶
+//!   lane 2   sweep ▶ mutants ▶ torture ▶ … ▶ hosts ▶ exhaustive ▶ hosts-sim ▶ model ▶ cluster
 //! ```
 //!
 //! Each part has its share of the time. Unbounded parts get a time limit; the others must finish in
@@ -101,7 +101,22 @@ const LANES: [&[Part]; 2] = [
             "exhaustive",
             "short workloads, with a crash after every event",
             "cargo sim --exhaustive --seconds {seconds} --order {seed} --jobs 1",
-            18,
+            12,
+        ),
+        // Ten thousand seeds that no other night has: the day's number and four digits.
+        part(
+            "hosts-sim",
+            "new seeds of the simulated cluster",
+            "env CLUSTER_SEEDS={seed}0000..{seed}9999 cargo test --release -p parapet-cluster --test \
+             sim seeds_hold",
+            2,
+        ),
+        part(
+            "model",
+            "the small cluster with each pair of faults, some first ones each night",
+            "env CLUSTER_DEVIATIONS=2 CLUSTER_PART={seed}/400 cargo test --release -p \
+             parapet-cluster --test sim model_of_all",
+            4,
         ),
         part(
             "cluster",

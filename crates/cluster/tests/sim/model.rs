@@ -16,7 +16,7 @@
 //!
 //! A plain test tries one deviation at every `PART`-th step, `CLUSTER_DEVIATIONS=1` at all steps (a
 //! minute, release), `2` all pairs, which takes days. `CLUSTER_PART=N/M` takes first deviations
-//! only at steps that leave N when divided by M.
+//! only at steps that leave the same as N when divided by M.
 
 use cluster::broken::{Broken, choose};
 use cluster::config::{Level, Mode};
@@ -88,7 +88,8 @@ impl Search {
 fn part() -> Option<(u64, u64)> {
     let text = std::env::var("CLUSTER_PART").ok()?;
     let (part, parts) = text.split_once('/')?;
-    Some((part.parse().ok()?, parts.parse().ok()?))
+    let (part, parts): (u64, u64) = (part.parse().ok()?, parts.parse().ok()?);
+    Some((part.checked_rem(parts)?, parts))
 }
 
 /// Tries all plans of so many deviations, in four worlds.

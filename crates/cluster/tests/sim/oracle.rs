@@ -399,10 +399,15 @@ impl Oracle {
         }
     }
 
-    /// The region of these cells was resynced.
+    /// The region of these cells was resynced. A write that is active waits for its grant: what was
+    /// read before it says nothing about what is read when it is torn, too.
     pub fn resynced(&mut self, cells: Range<usize>) {
-        let idle = |cell: &&mut Cell| cell.torn && cell.active.is_none();
-        self.cells[cells].iter_mut().filter(idle).for_each(Cell::mend);
+        for cell in self.cells[cells].iter_mut().filter(|cell| cell.torn) {
+            match cell.active {
+                None => cell.mend(),
+                Some(_) => cell.seen = None,
+            }
+        }
     }
 }
 
@@ -475,5 +480,23 @@ fn a_cell_keeps_its_value_when_the_writer_of_the_other_one_dies() {
         read(&mut oracle, 3, 5, EPOCHS[0]).expect("the other one is not");
         oracle.evicted(ClientId(2), Incarnation(1));
         assert_eq!(read(&mut oracle, 3, 7, EPOCHS[0]).is_ok(), legal, "{level:?} {degraded}");
+    }
+}
+
+/// Client 1 dies in a write without a member; client 2 waits for the resync with another one.
+#[test]
+fn what_was_read_of_a_torn_cell_counts_until_its_resync() {
+    for resynced in [false, true] {
+        let mut oracle = Oracle::new(1, 1, Level::Fragments, Mode::Shared);
+        oracle.write(host(1), 0..1, &[5], true);
+        oracle.evicted(ClientId(1), Incarnation(1));
+        read(&mut oracle, 3, 0, EPOCHS[0]).expect("torn");
+        oracle.write(host(2), 0..1, &[6], true);
+        if resynced {
+            oracle.resynced(0..1);
+        }
+        oracle.evicted(ClientId(2), Incarnation(1));
+        assert_eq!(read(&mut oracle, 3, 6, EPOCHS[0]).is_ok(), resynced);
+        read(&mut oracle, 3, 7, EPOCHS[0]).expect_err("a value that was read stays");
     }
 }
