@@ -95,6 +95,8 @@ ways! {
     ResyncTrustsParity: "I9",
     /// A region whose writer died is resynced although a member that holds data is not in sync.
     HoleRebuilt: "I9, section 0 (2)",
+    /// What an operator has accepted counts for members that are lost later, too.
+    AcceptanceKept: "I9, section 0 (2)",
     /// A stale member is a source of a resync.
     StaleIsSource: "I12",
 

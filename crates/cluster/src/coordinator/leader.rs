@@ -72,7 +72,8 @@ pub(super) struct Leader {
     pub(super) job: Option<Job>,
     /// Regions whose resync is complete but not yet durable in the log.
     pub(super) settling: BTreeSet<Region>,
-    /// Regions whose possible garbage the operator accepts; forgotten by the next reign.
+    /// Regions whose possible garbage the operator accepts; forgotten by the next reign, and when
+    /// another member is lost.
     pub(super) accepted: BTreeSet<Region>,
     pub(super) next_op: OpId,
 }

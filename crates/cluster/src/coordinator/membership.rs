@@ -153,6 +153,11 @@ impl Leader {
                 self.commit.record(true, Mark::Stale(member, region));
             }
         }
+        // An operator accepts garbage on the members that are missing then, and on no other.
+        let loses = self.config.in_sync().any(|member| !config.is_in_sync(member));
+        if loses && !broken(Broken::AcceptanceKept) {
+            self.accepted.clear();
+        }
         self.config = config;
         self.stop_job();
     }
