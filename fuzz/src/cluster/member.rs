@@ -222,7 +222,7 @@ fn data(choices: &mut Choices<'_>, durable: &Header) -> (Peer, ToMember) {
         (Peer::Client(client), Who::Client(client, incarnation))
     };
     let io = match choices.below(4) {
-        0 => Io::Read(0),
+        0 => Io::Read(0, 1),
         1 => Io::Flush,
         2 => Io::Check,
         _ => Io::Write(0, Vec::new()),
