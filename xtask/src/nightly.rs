@@ -107,8 +107,8 @@ const LANES: [&[Part]; 2] = [
         part(
             "hosts-sim",
             "new seeds of the simulated cluster",
-            "env CLUSTER_SEEDS={seed}0000..{seed}9999 cargo test --release -p parapet-cluster --test \
-             sim seeds_hold",
+            "env CLUSTER_SEEDS={seed}0000..{seed}9999 cargo test --release -p parapet-cluster \
+             --test sim seeds_hold",
             2,
         ),
         part(

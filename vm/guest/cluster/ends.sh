@@ -10,5 +10,6 @@ join
 		number=$((number + 1))
 	done
 } &
-# A fenced disk fails all requests. Programs may learn of it first; the file system ends the machine.
+# A fenced disk fails all requests. Programs may learn of it first; the file system ends the
+# machine.
 (exercise 1000000000) || while :; do sleep 60; done
