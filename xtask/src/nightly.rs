@@ -114,7 +114,7 @@ const LANES: [&[Part]; 2] = [
         part(
             "model",
             "the small cluster with each pair of faults, some first ones each night",
-            "env CLUSTER_DEVIATIONS=2 CLUSTER_PART={seed}/400 cargo test --release -p \
+            "env CLUSTER_DEVIATIONS=2 CLUSTER_PART={seed}/50 cargo test --release -p \
              parapet-cluster --test sim model_of_all",
             4,
         ),

@@ -15,7 +15,7 @@
 //! delays than those of `world::deviate`, other workloads than one for each level and mode.
 //!
 //! A plain test tries one deviation at every `PART`-th step, `CLUSTER_DEVIATIONS=1` at all steps (a
-//! minute, release), `2` all pairs, which takes days. `CLUSTER_PART=N/M` takes first deviations
+//! minute, release), `2` all pairs, which takes hours. `CLUSTER_PART=N/M` takes first deviations
 //! only at steps that leave the same as N when divided by M.
 
 use cluster::broken::{Broken, choose};
