@@ -105,15 +105,19 @@ pub(super) fn reads(config: &Config, block: u64, count: u64) -> Vec<(MemberId, I
         let count = u32::try_from(stripes.end - stripes.start).expect("a region has fewer");
         Io::Read(stripes.start, count)
     };
-    let mut all: Vec<_> = asked.iter().map(|(&member, stripes)| (member, read(stripes))).collect();
-    // A member that was removed would still answer an old epoch. Until a later one opens, only live
-    // members of this one can be in sync. As many as a stripe can lose, and one more, meet one of
-    // those: it refuses.
+    checked(config, asked.iter().map(|(&member, stripes)| (member, read(stripes))).collect())
+}
+
+/// Adds checks to reads. A member that was removed would still answer an old epoch. Until a later
+/// one opens, only live members of this one can be in sync. As many as a stripe can lose, and one
+/// more, meet one of those: it refuses.
+pub(super) fn checked(config: &Config, mut all: Vec<(MemberId, Io)>) -> Vec<(MemberId, Io)> {
     let enough = config.shape.level.spares(config.slots.len()) + 1;
     if !broken(Broken::ReadsUnchecked) {
         let unasked = broken(Broken::RebuildingUnchecked);
-        let checked = |member: &MemberId| config.is_in_sync(*member) || !unasked;
-        let others = config.live().filter(checked).filter(|it| !asked.contains_key(it));
+        let counts = |member: &MemberId| config.is_in_sync(*member) || !unasked;
+        let asked: Vec<MemberId> = all.iter().map(|(member, _)| *member).collect();
+        let others = config.live().filter(counts).filter(|it| !asked.contains(it));
         let others = others.take(enough.saturating_sub(asked.len()));
         all.extend(others.map(|member| (member, Io::Check)));
     }

@@ -21,7 +21,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use super::reads::{blocks_of, reads, recovers};
+use super::reads::{blocks_of, checked, reads, recovers};
 use super::{Action, Client, Failure, Work};
 use crate::broken::{Broken, broken};
 use crate::change::{Change, Way};
@@ -131,7 +131,8 @@ impl Client {
                         request.settled = Some(change.settle(config, way, bytes, &got));
                     } else {
                         let read = |member| (member, Io::Read(change.stripes.start, 1));
-                        let reads = reads.into_iter().map(read).collect();
+                        // Bytes of a removed member would be settled for all later epochs.
+                        let reads = checked(config, reads.into_iter().map(read).collect());
                         return self.send((number, Stage::Reading(way), 0), reads, out);
                     }
                 }
