@@ -95,8 +95,6 @@ ways! {
     ResyncTrustsParity: "I9",
     /// A region whose writer died is resynced although a member that holds data is not in sync.
     HoleRebuilt: "I9, section 0 (2)",
-    /// What an operator has accepted counts for members that are lost later, too.
-    AcceptanceKept: "I9, section 0 (2)",
     /// A stale member is a source of a resync.
     StaleIsSource: "I12",
 
@@ -155,6 +153,8 @@ ways! {
     UnknownIsDone: "I18",
     /// A mirror is read without asking the others for the epoch.
     ReadsUnchecked: "§3.5, I3",
+    /// The reads of a read-modify-write ask no other member for the epoch.
+    SettlesUnchecked: "§3.5, I2",
     /// A reader of a mirror does not ask members that are being rebuilt.
     RebuildingUnchecked: "§3.5, I3",
 

@@ -7,7 +7,7 @@ use crate::run;
 /// Seeds within which a mutant must be caught.
 const SEEDS: u64 = 3000;
 /// Tried first: seeds that catch the rarest mutants, to save time; some are out of reach.
-const FIRST: [u64; 11] = [4070, 2683, 1481, 11_213, 3524, 5754, 1802, 2213, 5154, 585_038, 741_848];
+const FIRST: [u64; 11] = [4070, 2683, 1481, 11_213, 3524, 5754, 1802, 2213, 5154, 6013, 741_848];
 
 #[test]
 fn every_mutant_is_caught() {
