@@ -103,7 +103,7 @@ const LANES: [&[Part]; 2] = [
             "cargo sim --exhaustive --seconds {seconds} --order {seed} --jobs 1",
             12,
         ),
-        // Ten thousand seeds that no other night has: the day's number and four digits.
+        // Nearly ten thousand seeds that no other night has: the day's number and four digits.
         part(
             "hosts-sim",
             "new seeds of the simulated cluster",

@@ -39,7 +39,8 @@ pub struct Bounds {
     /// How long the last part of a stripe in a write stream may wait for the rest: about the time
     /// of a wake from another core, once more for each 16 KiB of the part.
     pub stream_patience: Duration,
-    /// Memory of unused buffers that is kept for later requests.
+    /// Memory of unused buffers that is kept for later requests; or two stripes of up to
+    /// `ahead_rotating_bytes`, if that is more.
     pub keep_bytes: usize,
     /// The largest operation sent to a member.
     pub member_op_bytes: u64,

@@ -103,8 +103,9 @@ impl Blueprint {
     /// Builds the state that the units of one shard share.
     pub(crate) fn engine(&self, setup: Setup, post: Rc<Post>, view: View) -> Engine {
         let bounds = setup.bounds;
-        // Two units of whole stripes: a stream would allocate and clear each of them anew.
-        let keep_bytes = bounds.keep_bytes.max(2 * self.geometry.stripe_bytes() as usize);
+        // Two stripes that are read ahead: a stream would allocate and clear each of them anew.
+        let stripe = self.geometry.stripe_bytes().min(bounds.ahead_rotating_bytes);
+        let keep_bytes = bounds.keep_bytes.max(2 * stripe as usize);
         Engine {
             index: post.address(),
             pool: Pool::new(keep_bytes),
