@@ -30,10 +30,10 @@ impl Timing {
     pub const DEFAULT: Timing = Timing {
         tick_ms: 200,
         member_ms: 3000,
-        lease_ms: 10_000,
+        lease_ms: 9000,
         margin_ms: 1000,
-        drain_ms: 10_000,
-        takeover_ms: 3000,
+        drain_ms: 9000,
+        takeover_ms: 2500,
         store_ms: 2000,
         idle_ms: 1000,
     };

@@ -1,7 +1,7 @@
 //! Local disks (`parapet attach`) by ublk and by the kernel's NBD client: a file system is used
 //! while a member fails, the server is killed, ended and started again, and a spare is rebuilt.
-//! Size, flush, FUA, trim and read-only reach the device. All of it happens in the guest, with
-//! members in its memory.
+//! Size, flush, FUA, trim and read-only reach the device. A client of a cluster has one, too. All of
+//! it happens in the guest, with members in its memory.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,6 +16,8 @@ pub(super) const STORIES: &[Story] = &[
     Story { name: "local disk by nbd, ext4", run: |stage| used(stage, "nbd", "ext4") },
     Story { name: "local disk by nbd, xfs", run: |stage| used(stage, "nbd", "xfs") },
     Story { name: "local disk by nbd, btrfs", run: |stage| used(stage, "nbd", "btrfs") },
+    Story { name: "local disk of a cluster, ublk", run: |stage| clustered(stage, "ublk") },
+    Story { name: "local disk of a cluster, nbd", run: |stage| clustered(stage, "nbd") },
     Story { name: "device by ublk", run: |stage| boot(stage, "local/device", "ublk", "none") },
     Story { name: "device by nbd", run: |stage| boot(stage, "local/device", "nbd", "none") },
 ];
@@ -30,6 +32,10 @@ fn used(stage: &Stage<'_>, how: &str, fs: &str) -> Result {
     tar.arg("-cf").arg(stage.path("tree.tar")).arg("-C").arg(here).args(["crates", "docs"]);
     ensure(tar.status()?.success(), || "tar fails".into())?;
     boot(stage, "local/meanwhile", how, fs)
+}
+
+fn clustered(stage: &Stage<'_>, how: &str) -> Result {
+    boot(stage, "local/cluster", how, "ext4")
 }
 
 fn figures(stage: &Stage<'_>) -> Result {

@@ -8,7 +8,7 @@
 //! coordinators = ["tcp:10.0.0.1:7610", …]         # a candidate's number is its place here
 //!
 //! [timing]                                        # optional; the same on all hosts
-//! lease_ms = 10000
+//! lease_ms = 9000
 //!
 //! [tls]                                           # optional; paths from the folder of this file
 //! cert = "cert.pem"
