@@ -26,7 +26,7 @@ use io::{Disk, Error, Op, Pool, Result, Signal, Work};
 
 use super::door::{Session, forbidden};
 use super::line::{self, Inbox, Line};
-use super::runs::{Asked, runs};
+use super::runs::{Asked, MOST_WRITTEN, runs};
 use super::{Spawn, area};
 
 /// Memory kept for pieces.
@@ -288,23 +288,37 @@ impl MemberServer {
 
     /// Executes what lies side by side.
     async fn execute(&self, run: Vec<Asked>) {
-        let offset = run[0].at;
-        let pool = &self.0.pool;
-        let work = match run[0].bytes {
-            None => Work::Read(run.iter().map(|asked| pool.take(asked.len)).collect()),
-            Some(_) => {
+        let (mut offset, pool) = (run[0].at, &self.0.pool);
+        let copied = |bytes: &[u8]| pool.copy_of(bytes).freeze();
+        let works: Vec<Work> = match (&run[0].bytes, run.len()) {
+            (None, _) => {
+                vec![Work::Read(run.iter().map(|asked| pool.take(asked.len)).collect())]
+            }
+            (Some(bytes), 1) => {
+                bytes.chunks(MOST_WRITTEN).map(|part| Work::Write(vec![copied(part)])).collect()
+            }
+            _ => {
                 let bytes = run.iter().flat_map(|asked| &asked.bytes);
-                Work::Write(bytes.map(|bytes| pool.copy_of(bytes).freeze()).collect())
+                vec![Work::Write(bytes.map(|bytes| copied(bytes)).collect())]
             }
         };
-        let done = self.0.disk.submit(Op { offset, work, ..Op::flush() }).await;
-        if let Err(error) = done.result {
-            return self.then(Err(error));
+        let mut running = Vec::new();
+        for work in works {
+            let len = work.len();
+            running.push(self.0.disk.submit(Op { offset, work, ..Op::flush() }));
+            offset += len;
         }
-        let mut read = match done.work {
-            Work::Read(bufs) => bufs.into_iter(),
-            _ => Vec::new().into_iter(),
-        };
+        let mut read = Vec::new();
+        for completion in running {
+            let done = completion.await;
+            if let Err(error) = done.result {
+                return self.then(Err(error));
+            }
+            if let Work::Read(bufs) = done.work {
+                read = bufs;
+            }
+        }
+        let mut read = read.into_iter();
         for asked in run {
             let bytes = read.next().map(|buf| buf.to_vec()).unwrap_or_default();
             self.handle(Event::Finished(asked.io, bytes));

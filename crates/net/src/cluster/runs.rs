@@ -6,14 +6,17 @@
 //! ```
 //!
 //! Several clients, and one that cuts a long request, ask for pieces that continue each other. They
-//! arrive together, so no piece waits for another.
+//! arrive together, so no piece waits for another. A long piece is written in parts.
 
 use cluster::member::IoId;
 
 /// Most member requests in one: the kernel takes no more buffers at once.
 const MOST_ASKED: usize = 1024;
-/// Most bytes of a request, if it has several.
-const MOST_BYTES: u64 = 1 << 20;
+/// Most bytes of a read, if it has several.
+const MOST_READ: u64 = 1 << 20;
+/// Bytes of a write: a disk takes the next one while it writes this one. One request for all that
+/// arrives together would be answered at once, and the disk would stand until the next ones come.
+pub(super) const MOST_WRITTEN: usize = 128 << 10;
 
 /// Bytes of the disk that are read, or written with these.
 pub(super) struct Asked {
@@ -33,7 +36,8 @@ pub(super) fn runs(mut asked: Vec<Asked>) -> Vec<Vec<Asked>> {
         let (first, last) = (run.first()?, run.last()?);
         let joined = kind(last) == kind(next) && last.at + last.len as u64 == next.at;
         let bytes = next.at + next.len as u64 - first.at.min(next.at);
-        let few = run.len() < MOST_ASKED && bytes <= MOST_BYTES;
+        let most = if kind(next) { MOST_WRITTEN as u64 } else { MOST_READ };
+        let few = run.len() < MOST_ASKED && bytes <= most;
         (joined && few).then_some(())
     };
     for next in asked {
@@ -80,12 +84,15 @@ mod tests {
     #[test]
     fn runs_are_bounded() {
         let lengths = |asked| shown(asked).iter().map(Vec::len).collect::<Vec<_>>();
-        let many = (0..MOST_ASKED as u64 + 1).map(|piece| asked(piece, piece, 1, true));
+        let many = (0..MOST_ASKED as u64 + 1).map(|piece| asked(piece, piece, 1, false));
         assert_eq!(lengths(many.collect()), [MOST_ASKED, 1]);
-        let half = MOST_BYTES as usize / 1024;
-        let long = (0..3).map(|number| asked(number, number * half as u64, half, false));
-        assert_eq!(lengths(long.collect()), [2, 1]);
-        let longer = (0..2).map(|number| asked(number, number * 4 * half as u64, 4 * half, true));
-        assert_eq!(lengths(longer.collect()), [1, 1]);
+        for (most, write) in [(MOST_READ as usize, false), (MOST_WRITTEN, true)] {
+            let half = most / 1024;
+            let long = (0..3).map(|number| asked(number, number * half as u64, half, write));
+            assert_eq!(lengths(long.collect()), [2, 1]);
+            let longer =
+                (0..2).map(|number| asked(number, number * 4 * half as u64, 4 * half, write));
+            assert_eq!(lengths(longer.collect()), [1, 1]);
+        }
     }
 }
