@@ -194,7 +194,7 @@ impl Daemon {
 }
 
 /// Binds the address, with retries: the kernel takes a moment to release the socket of a killed
-/// server.
+/// server. Who listens on a port is not known, so that is tried as long in any case.
 pub(crate) async fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
     if let Address::Unix(path) = address {
         places::check_socket(path)?;
@@ -207,8 +207,9 @@ pub(crate) async fn bind(address: &Address, on: &Spawner) -> Result<Listener> {
             Err(error) => error,
         };
         let owner = owner(address, on).await;
-        let is_left_over = owner.is_some_and(|pid| !places::is_alive(pid));
-        if error.kind() != ErrorKind::AddrInUse || !is_left_over || clock.now() >= deadline {
+        let is_held = owner.is_some_and(places::is_alive)
+            || (owner.is_none() && matches!(address, Address::Unix(_)));
+        if error.kind() != ErrorKind::AddrInUse || is_held || clock.now() >= deadline {
             return Err(of_bind(address, &error, owner));
         }
         clock.sleep_until(clock.now() + BLINK).await;
