@@ -30,7 +30,7 @@ pub(super) const LONG_STORIES: &[Story] = &[
 /// By this index a machine and its client are named.
 const A: usize = 0;
 const B: usize = 1;
-/// A client that is gone is evicted after 10 s; this is longer, on a busy machine.
+/// A client that is gone is evicted after 9 s; this is longer, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A cluster of level 3.5, which two clients use.
