@@ -26,8 +26,8 @@ use rng::Rng;
 
 /// Units of a sector.
 const UNITS: usize = SECTOR / 512;
-/// Room for an entry of three sectors.
-const JOURNAL: usize = 5 * SECTOR;
+/// Room for an entry of three sectors, or of seven.
+const JOURNALS: [usize; 2] = [5 * SECTOR, 9 * SECTOR];
 /// Units of the data: the last sector is cut off, where logical blocks permit it.
 const DATA: usize = 6 * UNITS;
 const TAIL: usize = 3;
@@ -79,6 +79,7 @@ struct Asked {
 struct World {
     rng: Rng,
     medium: Rc<Medium>,
+    journal: usize,
     tears: bool,
     tasks: Rc<TaskSet>,
     disk: Rc<dyn Disk>,
@@ -91,11 +92,12 @@ impl World {
     fn new(seed: u64) -> World {
         let mut rng = Rng::stream(seed, "sectors", 0);
         let (tears, logical) = (rng.percent(50), [512, 4096][rng.below(2) as usize]);
+        let journal = JOURNALS[rng.below(2) as usize];
         let units = DATA + if logical == 512 { TAIL } else { 0 };
-        let medium = Rc::new(Medium::new(JOURNAL + units * 512, logical));
+        let medium = Rc::new(Medium::new(journal + units * 512, logical));
         let units = (0..units).map(|_| History::of(0)).collect();
         let (disk, tasks) = (Rc::clone(&medium) as Rc<dyn Disk>, Rc::default());
-        World { rng, medium, tears, tasks, disk, units, asked: Vec::new(), next: 1 }
+        World { rng, medium, journal, tears, tasks, disk, units, asked: Vec::new(), next: 1 }
     }
 
     fn cut(&mut self) {
@@ -109,7 +111,7 @@ impl World {
         let whole = Rc::clone(&self.medium) as Rc<dyn Disk>;
         let opened = loop {
             let (place, tasks) = (Rc::new(RefCell::new(None)), Rc::new(TaskSet::new()));
-            let open = sectors::open(parts(&whole, JOURNAL as u64), 512, spawn(&tasks));
+            let open = sectors::open(parts(&whole, self.journal as u64), 512, spawn(&tasks));
             let opened = Rc::clone(&place);
             tasks.spawn(async move { *opened.borrow_mut() = Some(open.await) });
             self.tasks = tasks;
@@ -275,7 +277,7 @@ fn power_cuts_change_nothing_that_was_flushed_and_no_bystander() {
 fn opened(logical_block: u32) -> (Rc<TaskSet>, Rc<Medium>, Rc<dyn Disk>) {
     let (tasks, medium) = (Rc::new(TaskSet::new()), Rc::new(Medium::new(64 << 10, logical_block)));
     let whole = Rc::clone(&medium) as Rc<dyn Disk>;
-    let open = sectors::open(parts(&whole, JOURNAL as u64), 2048, spawn(&tasks));
+    let open = sectors::open(parts(&whole, JOURNALS[1] as u64), 2048, spawn(&tasks));
     let disk = driven(&tasks, &medium, open).unwrap();
     (tasks, medium, disk)
 }
@@ -313,6 +315,18 @@ fn a_stream_of_fragments_fills_sectors_and_reads_nothing() {
         let head = driven(&tasks, &medium, medium.submit(Op::read(0, pool.take(4096)))).into_buf();
         assert!(head.iter().all(|&byte| byte == 0));
     }
+}
+
+#[test]
+fn after_a_failed_write_nothing_succeeds() {
+    let (tasks, medium, disk) = opened(512);
+    let fragment = || Op::write(2048, unit(&Pool::new(0), &[1; 4]));
+    let succeeds = |op| driven(&tasks, &medium, disk.submit(op)).result.is_ok();
+    assert!(succeeds(fragment()));
+    medium.fails.set(true);
+    assert!(!succeeds(Op::flush()));
+    medium.fails.set(false);
+    assert!(!succeeds(Op::flush()) && !succeeds(fragment()));
 }
 
 #[test]

@@ -69,7 +69,7 @@ pub(super) async fn read(disk: &dyn Disk, at: u64, bytes: usize) -> Result<Vec<u
 }
 
 /// Writes whole blocks, durably.
-pub(super) async fn write(disk: &dyn Disk, at: u64, bytes: &[u8]) -> Result<()> {
+async fn write(disk: &dyn Disk, at: u64, bytes: &[u8]) -> Result<()> {
     let mut buf = Pool::new(0).take_zeroed(bytes.len().next_multiple_of(BLOCK_BYTES));
     buf[..bytes.len()].copy_from_slice(bytes);
     disk.submit(Op::write(at, buf.freeze()).with_fua()).await.result?;

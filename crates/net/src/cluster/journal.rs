@@ -7,7 +7,7 @@
 //! | no head of an entry | cleared, or never used | goes on |
 //! | another checksum | torn: no sector of it was written in place | goes on |
 //! | an entry | its sectors may be torn in place | writes them again, flushes, clears |
-//! | a valid checksum, but no entry, or one beyond the data | damage, or another version | refuses |
+//! | valid checksum, but no entry, or one beyond the data | damage, another version | refuses |
 //!
 //! Invariants: an entry is cleared or replaced only after its sectors are durable in place. A start
 //! that is cut off leaves it to the next.
@@ -133,7 +133,7 @@ impl Journal {
         let copied = sectors.iter().map(|(at, bytes)| (*at, bytes.to_vec())).collect();
         let entry = wire::encode(&Journaled { sectors: copied });
         if !broken(Broken::FragmentsUnjournaled) {
-            area::write(&self.place, 0, &entry).await?;
+            self.store(&entry).await?;
         }
         *self.entry.borrow_mut() = sectors.iter().map(|(at, _)| *at).collect();
         self.settled.set(false);
@@ -152,10 +152,18 @@ impl Journal {
     pub(super) async fn clear(&self) -> Result<()> {
         self.settle().await?;
         if !broken(Broken::OldFragmentsKept) {
-            area::write(&self.place, 0, &[0; BLOCK_BYTES]).await?;
+            self.store(&[0; BLOCK_BYTES]).await?;
         }
         self.entry.borrow_mut().clear();
         Ok(())
+    }
+
+    /// Writes the beginning of the journal, durably.
+    async fn store(&self, bytes: &[u8]) -> Result<()> {
+        let mut buf = Pool::new(0).take_zeroed(bytes.len().next_multiple_of(BLOCK_BYTES));
+        buf[..bytes.len()].copy_from_slice(bytes);
+        self.place.submit(Op::write(0, buf.freeze())).await.result?;
+        self.place.submit(Op::flush()).await.result
     }
 
     /// Makes the sectors of the entry durable in place.

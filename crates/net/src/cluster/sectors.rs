@@ -34,8 +34,8 @@
 //!
 //! Hence it needs no number: there is no older entry to confuse it with.
 //!
-//! **Memory** has as many sectors as an entry. Then writes wait, and a round as that of a flush
-//! makes room.
+//! **Memory** has as many sectors as an entry. When half of it is taken, rounds as those of a flush
+//! make room; when all is, writes wait.
 //!
 //! Invariants: a flush covers all writes that were complete when it was submitted. After a failed
 //! write or flush nothing succeeds any more: the outcome is unknown.
@@ -110,6 +110,8 @@ struct Inner {
     taken: Cell<bool>,
     changed: Signal,
     fault: RefCell<Option<Error>>,
+    /// True while a task makes room.
+    drains: Cell<bool>,
     answers: Completions<Done>,
 }
 
@@ -220,11 +222,12 @@ impl Inner {
             taken: Cell::new(false),
             changed: Signal::new(),
             fault: RefCell::default(),
+            drains: Cell::new(false),
             answers: Completions::new(),
         }
     }
 
-    async fn run(&self, mut op: Op, time: u64) -> Done {
+    async fn run(self: &Rc<Self>, mut op: Op, time: u64) -> Done {
         let result = match &mut op.work {
             Work::Read(_) => return self.read(op).await,
             Work::Write(bufs) => self.write(op.offset, bufs).await,
@@ -234,8 +237,9 @@ impl Inner {
             Work::Zero { len, .. } => self.zero(op.offset, *len).await,
             Work::Discard { .. } => Ok(()),
             Work::Extents { len, found } => {
-                *found = vec![Extent { len: *len, kind: ExtentKind::Data }];
-                found.retain(|extent| extent.len > 0);
+                found.clear();
+                let kind = ExtentKind::Data;
+                found.extend((*len > 0).then_some(Extent { len: *len, kind }));
                 Ok(())
             }
             Work::Flush => self.flush(time).await,
@@ -311,7 +315,7 @@ impl Inner {
         done
     }
 
-    async fn zero(&self, mut offset: u64, len: u64) -> Result<()> {
+    async fn zero(self: &Rc<Self>, mut offset: u64, len: u64) -> Result<()> {
         let end = offset + len;
         while offset < end {
             let len = ZERO_BYTES.min(end - offset);
@@ -321,8 +325,16 @@ impl Inner {
         Ok(())
     }
 
-    async fn write(&self, offset: u64, bufs: &[SharedBuf]) -> Result<()> {
-        self.make_room().await?;
+    async fn write(self: &Rc<Self>, offset: u64, bufs: &[SharedBuf]) -> Result<()> {
+        if self.held.borrow().len() >= self.most / 2 && !self.drains.replace(true) {
+            let inner = Rc::clone(self);
+            (self.spawn)(Box::pin(async move {
+                // A failure is kept for the next request.
+                drop(inner.make_room(inner.most / 2).await);
+                inner.drains.set(false);
+            }));
+        }
+        self.make_room(self.most).await?;
         let len: u64 = bufs.iter().map(|buf| buf.len() as u64).sum();
         self.hold(offset, bufs);
         self.write_whole(self.touched(offset, len)).await
@@ -460,14 +472,16 @@ impl Inner {
         Ok(())
     }
 
-    /// Waits until memory has room.
-    async fn make_room(&self) -> Result<()> {
+    /// Waits until memory has fewer sectors.
+    async fn make_room(&self, fewer: usize) -> Result<()> {
         loop {
             self.check()?;
-            if self.held.borrow().len() < self.most {
+            if self.held.borrow().len() < fewer.max(1) {
                 return Ok(());
             }
-            let ready = self.ready(u64::MAX);
+            let mut ready = self.ready(u64::MAX);
+            // Soon there is some room.
+            ready.truncate(self.most.div_ceil(4));
             let turn = if ready.is_empty() { None } else { Turn::take(&self.taken, &self.changed) };
             match turn {
                 Some(_turn) => self.round(&ready).await?,

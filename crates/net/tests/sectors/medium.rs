@@ -2,7 +2,10 @@
 
 use std::cell::{Cell, RefCell};
 
-use io::{Buf, Completion, Completions, Disk, Done, Limits, Op, Pool, SharedBuf, Ticket, Work};
+use io::{
+    Buf, Completion, Completions, Disk, Done, Error, ErrorKind, Limits, Op, Pool, SharedBuf,
+    Ticket, Work,
+};
 
 use crate::rng::Rng;
 
@@ -21,6 +24,8 @@ pub struct Medium {
     /// Requests of these kinds.
     pub flushes: Cell<usize>,
     pub reads: Cell<usize>,
+    /// Writes fail.
+    pub fails: Cell<bool>,
 }
 
 struct Flight {
@@ -28,6 +33,8 @@ struct Flight {
     op: Op,
     /// Of a flush: writes that were complete before it.
     covers: usize,
+    /// Of a read: true if it has its bytes, though it is not complete.
+    filled: bool,
 }
 
 fn joined(bufs: &[SharedBuf]) -> Vec<u8> {
@@ -40,8 +47,9 @@ impl Medium {
         assert_eq!(limits.physical_block as usize, SECTOR);
         let durable = RefCell::new(vec![0; bytes]);
         let (cache, flying) = (RefCell::default(), RefCell::default());
-        let (flushes, reads) = (Cell::new(0), Cell::new(0));
-        Medium { limits, durable, cache, flying, answers: Completions::new(), flushes, reads }
+        let (flushes, reads, fails) = (Cell::new(0), Cell::new(0), Cell::new(false));
+        let answers = Completions::new();
+        Medium { limits, durable, cache, flying, answers, flushes, reads, fails }
     }
 
     pub fn is_idle(&self) -> bool {
@@ -50,24 +58,20 @@ impl Medium {
 
     /// Completes an operation in flight, any one.
     pub fn step(&self, rng: &mut Rng) {
-        let Flight { ticket, mut op, covers } = {
+        let Flight { ticket, mut op, covers, filled } = {
             let mut flying = self.flying.borrow_mut();
             let index = rng.below(flying.len() as u64) as usize;
             flying.swap_remove(index)
         };
         match &mut op.work {
-            Work::Read(bufs) => self.fill(op.offset, bufs),
+            Work::Read(bufs) if !filled => self.fill(op.offset, bufs),
+            Work::Read(_) => {}
+            Work::Write(_) if self.fails.get() => {
+                let error = Error::new(ErrorKind::Gone, "no disk");
+                return self.answers.finish(ticket, Done::failed(op.work, error));
+            }
             Work::Write(bufs) => {
-                let write = (op.offset, joined(bufs));
-                if op.fua {
-                    let overlaps = |(at, bytes): &Write| {
-                        *at < write.0 + write.1.len() as u64 && write.0 < at + bytes.len() as u64
-                    };
-                    assert!(!self.cache.borrow().iter().any(overlaps), "not modelled");
-                    self.store(&write);
-                } else {
-                    self.cache.borrow_mut().push(write);
-                }
+                self.cache.borrow_mut().push((op.offset, joined(bufs)));
             }
             Work::Flush => {
                 let covers = covers.min(self.cache.borrow().len());
@@ -148,17 +152,23 @@ fn garbage(sector: &mut [u8], rng: &mut Rng) {
 }
 
 impl Disk for Medium {
-    fn submit(&self, op: Op) -> Completion<Done> {
-        assert_eq!(self.limits.check(&op), None, "{op:?}");
+    fn submit(&self, mut op: Op) -> Completion<Done> {
+        assert_eq!((self.limits.check(&op), op.fua), (None, false), "{op:?}");
         let count = |cell: &Cell<usize>| cell.set(cell.get() + 1);
-        match op.work {
+        let filled = self.reads.get().is_multiple_of(2);
+        match &mut op.work {
             Work::Flush => count(&self.flushes),
-            Work::Read(_) => count(&self.reads),
+            Work::Read(bufs) => {
+                count(&self.reads);
+                if filled {
+                    self.fill(op.offset, bufs);
+                }
+            }
             _ => {}
         }
         let (ticket, answer) = self.answers.start();
         let covers = self.cache.borrow().len();
-        self.flying.borrow_mut().push(Flight { ticket, op, covers });
+        self.flying.borrow_mut().push(Flight { ticket, op, covers, filled });
         answer
     }
 
