@@ -525,7 +525,8 @@ mod tests {
     #[test]
     fn a_mask_has_the_units_of_the_largest_sector() {
         assert_eq!((bits(0..128), bits(0..0), bits(127..128)), (Mask::MAX, 0, 1 << 127));
-        assert_eq!(runs(Mask::MAX).collect::<Vec<_>>(), [0..65536]);
+        let mut all = runs(Mask::MAX);
+        assert_eq!((all.next(), all.next()), (Some(0..65536), None));
         assert_eq!(runs(0b1011).collect::<Vec<_>>(), [0..1024, 1536..2048]);
         assert_eq!(runs(0).count(), 0);
     }
