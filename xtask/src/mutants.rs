@@ -17,17 +17,8 @@ use std::time::{Duration, Instant};
 const SIM: &[&str] =
     &["cargo", "build", "--quiet", "--release", "--package", "parapet-sim", "--features", "broken"];
 
-/// A test of the engine that can be broken; its file's name comes next.
-const TEST: &[&str] = &[
-    "cargo",
-    "test",
-    "--quiet",
-    "--package",
-    "parapet-array",
-    "--features",
-    "io/broken",
-    "--test",
-];
+/// A test of code that can be broken; its package, `--test` and its file's name come next.
+const TEST: &[&str] = &["cargo", "test", "--quiet", "--features", "io/broken", "--package"];
 
 /// Shrinks seeds that fail for a broken engine, from end to end.
 const SHRINK: &[&str] = &[
@@ -93,7 +84,7 @@ struct Mutant {
     name: String,
     source: String,
     /// The tool that detects it, if not a seed: `checksums`, `aoe`, `remote`, `sweep`,
-    /// `exhaustive`, `test NAME`.
+    /// `exhaustive`, `test NAME`, `net NAME`.
     by: String,
     what: String,
 }
@@ -184,9 +175,11 @@ impl Sim {
 
     fn look_for(&self, mutant: Mutant, how: &[&str]) -> Outcome {
         let started = Instant::now();
-        if let Some(test) = mutant.by.strip_prefix("test ") {
-            let caught = self.by_test(&mutant.name, test);
-            return Outcome { mutant, caught, took: started.elapsed() };
+        for (tool, package) in [("test ", "parapet-array"), ("net ", "parapet-net")] {
+            if let Some(test) = mutant.by.strip_prefix(tool) {
+                let caught = self.by_test(&mutant.name, package, test);
+                return Outcome { mutant, caught, took: started.elapsed() };
+            }
         }
         let words = [&[&*self.program, "--broken", &*mutant.name], how].concat();
         let output = shell::command(&self.root, &words).stderr(Stdio::inherit()).output();
@@ -199,9 +192,9 @@ impl Sim {
         Outcome { mutant, caught, took: started.elapsed() }
     }
 
-    /// Looks for one with a test of the engine, which must pass for a sound one.
-    fn by_test(&self, mutant: &str, test: &str) -> Option<(String, String)> {
-        let words = [TEST, &[test, "--no-run"]].concat();
+    /// Looks for one with a test of a package, which must pass for sound code.
+    fn by_test(&self, mutant: &str, package: &str, test: &str) -> Option<(String, String)> {
+        let words = [TEST, &[package, "--test", test, "--no-run"]].concat();
         let program = shell::built(&self.root, &words, test).ok()?.display().to_string();
         let run = |name: &str| {
             let mut command = shell::command(&self.root, &[&program]);

@@ -3,6 +3,7 @@
 //! ```text
 //!   connection   Hello ──▶ messages of that speaker       or   Hello, Ask ──▶ Told
 //!   member       Label: array, slot, shape                     coordinator   Decided: the register
+//!                Journaled: sectors that are about to be overwritten
 //! ```
 //!
 //! The speaker of a connection is fixed by its first frame. A receiver refuses messages that carry
@@ -57,6 +58,13 @@ pub struct Label {
     pub members: u16,
     /// The array's fixed properties.
     pub shape: Shape,
+}
+
+/// An entry of a member's fragment journal: whole sectors that are about to be written in place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Journaled {
+    /// The first byte of each within the data of the member, and its content.
+    pub sectors: Vec<(u64, Vec<u8>)>,
 }
 
 /// The array, for a client that is about to start.
@@ -163,6 +171,7 @@ pub struct Decided {
 structures! {
     Hello { speaker, array, member }
     Label { name, array, member, members, shape }
+    Journaled { sectors }
     Welcome { name, config, addresses }
     Report {
         term, heard, active, config, clients, undeclared, evicting, later, unsync, stale, resyncing,
@@ -205,7 +214,7 @@ macro_rules! frames {
     };
 }
 
-frames! { 6 Hello 7 FromCoordinator 8 Label 9 Ask 10 Told 11 Decided }
+frames! { 6 Hello 7 FromCoordinator 8 Label 9 Ask 10 Told 11 Decided 13 Journaled }
 
 #[cfg(test)]
 mod tests {

@@ -45,8 +45,8 @@ macro_rules! ways {
             }
 
             /// The tool that detects it: `checksums` (seeds with checksums), `aoe` (seeds over
-            /// AoE), `sweep`, `exhaustive`, or `test NAME`, a test file of `crates/array`; `None`
-            /// for a seed of the simulator.
+            /// AoE), `sweep`, `exhaustive`, or a test file: `test NAME` of `crates/array`, `net NAME`
+            /// of `crates/net`; `None` for a seed of the simulator.
             pub fn by(self) -> Option<&'static str> {
                 match self {
                     $(Broken::$name => ways!(@by $($tool)?),)+
@@ -274,6 +274,20 @@ ways! {
     AoeReackedWithoutHistory: "ours" by "aoe",
     /// The initiator writes to sectors while copies of an earlier write may still arrive.
     AoeRangeReused: "ours" by "aoe",
+
+    // ---- fragments that are smaller than physical sectors
+    /// A flush leaves parts of sectors in memory.
+    FragmentsStay: "ours" by "net cluster_sectors",
+    /// Parts of sectors are written in place without a copy in the journal.
+    FragmentsUnjournaled: "ours" by "net cluster_sectors",
+    /// A start ignores the journal.
+    FragmentsNotReplayed: "ours" by "net cluster_sectors",
+    /// A torn entry of the journal counts as damage.
+    TornFragmentsReplayed: "ours" by "net cluster_sectors",
+    /// An entry is replaced before its sectors are durable in place.
+    FragmentsUnsettled: "ours" by "net cluster_sectors",
+    /// An entry stays valid while one of its sectors is written past the journal.
+    OldFragmentsKept: "ours" by "net cluster_sectors",
 
     // ---- members on other machines
     /// Acknowledged writes that a server may have lost are not written again after a break.

@@ -4,7 +4,8 @@
 //!   Disk ──▶ client ──▶ links, line (frames, bounded) ──▶ Stream
 //!                          │                                │
 //!            coordinator ──┴──▶ Store                       ▼
-//!                          door ──▶ member ──▶ area (label, headers, data) ──▶ Disk
+//!                          door ──▶ member ─┬───▶ area (label, headers) ──▶ Disk
+//!                                           ╰──▶ sectors, journal (data) ───▲
 //! ```
 //!
 //! A host feeds its machine one event at a time and carries out the actions. It decides nothing.
@@ -16,11 +17,13 @@ pub mod area;
 pub mod client;
 pub mod coordinator;
 pub mod door;
+mod journal;
 pub mod line;
 mod links;
 pub mod member;
 mod parts;
 mod runs;
+pub mod sectors;
 
 use std::rc::Rc;
 

@@ -122,6 +122,8 @@ fn pieces_lie_in_the_data_area_and_fences_survive_a_restart() {
     let writer = client(&rig);
     rig.send(&writer, &data(3, 1, 1, Io::Write(5, vec![7; 2048])));
     assert_eq!(rig.told(&writer), Some(FromMember::Done(OpId(1), Vec::new())));
+    rig.send(&writer, &data(3, 1, 2, Io::Flush));
+    assert_eq!(rig.told(&writer), Some(FromMember::Done(OpId(2), Vec::new())));
     let mut found = vec![0; 3 * 2048];
     disk.peek(area::DATA_AT + 4 * 2048, &mut found);
     assert_eq!(found, [[0; 2048], [7; 2048], [0; 2048]].concat());
@@ -132,11 +134,11 @@ fn pieces_lie_in_the_data_area_and_fences_survive_a_restart() {
     let told = rig.ask(&Ask::Describe);
     assert_eq!(told, Told::Described(1 << 20, 512, Some(label(1))));
     let writer = client(&rig);
-    rig.send(&writer, &data(3, 1, 2, Io::Read(5, 1)));
-    let refusal = FromMember::Refused(OpId(2), Refusal::Boot(BootId(2)));
+    rig.send(&writer, &data(3, 1, 3, Io::Read(5, 1)));
+    let refusal = FromMember::Refused(OpId(3), Refusal::Boot(BootId(2)));
     assert_eq!(rig.told(&writer), Some(refusal), "another boot");
-    rig.send(&writer, &data(3, 2, 3, Io::Read(5, 1)));
-    assert_eq!(rig.told(&writer), Some(FromMember::Refused(OpId(3), Refusal::Fenced)));
+    rig.send(&writer, &data(3, 2, 4, Io::Read(5, 1)));
+    assert_eq!(rig.told(&writer), Some(FromMember::Refused(OpId(4), Refusal::Fenced)));
 }
 
 #[test]

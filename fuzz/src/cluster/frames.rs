@@ -14,7 +14,7 @@ use cluster::ids::{
 use cluster::member::Header;
 use cluster::message::{Claim, FromClient, FromMember, Io, Order, Stamp, ToClient, ToMember, Who};
 use cluster::record::{Log, Mark, Position, Record};
-use cluster::session::{Ask, Decided, FromCoordinator, Hello, Label, Speaker, Told};
+use cluster::session::{Ask, Decided, FromCoordinator, Hello, Journaled, Label, Speaker, Told};
 use cluster::wire::{self, Frame};
 
 use crate::Trail;
@@ -39,6 +39,7 @@ pub(super) fn body(mut bytes: &[u8]) -> Trail {
             read::<Ask>(bytes),
             read::<Told>(bytes),
             read::<Decided>(bytes),
+            read::<Journaled>(bytes),
         ];
         let Some(kind) = lengths.iter().position(Result::is_ok) else {
             trail.note(lengths[0].as_ref().err());
@@ -133,6 +134,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         wire::encode(&Ask::Format(label.clone())),
         wire::encode(&Told::Described(1 << 20, 512, Some(label))),
         wire::encode(&Decided { version: Version(9), value }),
+        wire::encode(&Journaled { sectors: vec![(4096, vec![5; 64]), (12_288, vec![6; 64])] }),
     ];
     seeds.extend(control);
     let stream = seeds.concat();

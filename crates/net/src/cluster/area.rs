@@ -5,7 +5,8 @@
 //!   1 MiB    header slot 0                         epoch, term, fences, grant log
 //!   4 MiB    header slot 1                         written by turns
 //!   7 MiB    append area                           grant log since the last header
-//!   8 MiB    data                                  piece of block b at b × piece bytes
+//!   8 MiB    fragment journal                      sectors that are being overwritten
+//!   12 MiB   data                                  piece of block b at b × piece bytes
 //! ```
 //!
 //! A disk with a label but without a valid header is refused: a member that forgot its epoch and
@@ -13,15 +14,17 @@
 //!
 //! Owns these places. The bytes of label and header are frames of `cluster`, with a checksum each.
 
+use std::rc::Rc;
+
 use cluster::ids::MemberId;
 use cluster::member::Header;
 use cluster::room;
 use cluster::session::Label;
 use cluster::wire;
-use io::{Disk, Error, ErrorKind, Op, Pool, Result, Work};
+use io::{Disk, Error, ErrorKind, Op, Part, Pool, Result, Work};
 
 /// Unit of label and header writes; a multiple of every logical block.
-const BLOCK_BYTES: usize = 4096;
+pub(super) const BLOCK_BYTES: usize = 4096;
 /// Bytes at the start that are a label or zeros.
 const BEGINNING_BYTES: usize = 1 << 20;
 /// Where the header slots are.
@@ -31,17 +34,35 @@ const AREA_AT: u64 = 7 << 20;
 const AREA_BYTES: usize = 1 << 20;
 /// Most bytes of a header.
 pub const SLOT_BYTES: usize = room::HEADER_BYTES;
+/// Where the fragment journal is.
+const JOURNAL_AT: u64 = 8 << 20;
 /// Where the data is.
-pub const DATA_AT: u64 = 8 << 20;
+pub const DATA_AT: u64 = 12 << 20;
 /// Bytes that one operation of a format zeroes.
 const ZERO_BYTES: u64 = 1 << 30;
+/// Unit of pieces.
+const PIECE_UNIT: u32 = 512;
 
 /// Bytes for data on a disk of this size.
 pub fn data_bytes(disk: &dyn Disk) -> u64 {
     disk.limits().bytes.saturating_sub(DATA_AT)
 }
 
-async fn read(disk: &dyn Disk, at: u64, bytes: usize) -> Result<Vec<u8>> {
+/// The journal and the data of a member's disk.
+///
+/// # Errors
+/// `Refused` if the disk has no room for them.
+pub fn parts(disk: &Rc<dyn Disk>) -> Result<(Part, Part)> {
+    let part = |bytes| Part::new(Rc::clone(disk), bytes);
+    part(JOURNAL_AT..DATA_AT).zip(part(DATA_AT..disk.limits().bytes)).ok_or_else(no_room)
+}
+
+fn no_room() -> Error {
+    Error::refused("the disk has no room for a member")
+}
+
+/// Reads bytes into memory of their own.
+pub(super) async fn read(disk: &dyn Disk, at: u64, bytes: usize) -> Result<Vec<u8>> {
     let done = disk.submit(Op::read(at, Pool::new(0).take(bytes))).await;
     done.result.clone()?;
     Ok(done.into_buf().to_vec())
@@ -61,7 +82,7 @@ async fn write(disk: &dyn Disk, at: u64, bytes: &[u8]) -> Result<()> {
 /// `Refused` if the disk holds anything else, also a damaged label; else the disk's.
 pub async fn label(disk: &dyn Disk) -> Result<Option<Label>> {
     if disk.limits().bytes < DATA_AT {
-        return Err(Error::refused("the disk has no room for a member"));
+        return Err(no_room());
     }
     let beginning = read(disk, 0, BEGINNING_BYTES).await?;
     match wire::decode(&beginning) {
@@ -124,8 +145,7 @@ fn fits(disk: &dyn Disk, label: &Label) -> bool {
     let shape = &label.shape;
     let blocks = u64::from(shape.regions) * u64::from(shape.region_blocks);
     let bytes = blocks.checked_mul(u64::from(shape.piece_bytes));
-    let sector = disk.limits().logical_block;
-    let whole = shape.piece_bytes > 0 && shape.piece_bytes.is_multiple_of(sector);
+    let whole = shape.piece_bytes > 0 && shape.piece_bytes.is_multiple_of(PIECE_UNIT);
     let slot = label.member < MemberId(label.members);
     let known = room::fits(shape, usize::from(label.members));
     slot && whole && known && bytes.is_some_and(|bytes| bytes > 0 && bytes <= data_bytes(disk))
@@ -139,7 +159,7 @@ fn fits(disk: &dyn Disk, label: &Label) -> bool {
 pub async fn format(disk: &dyn Disk, label: &Label) -> Result<()> {
     let bytes = wire::encode(label);
     if !fits(disk, label) || bytes.len() > BLOCK_BYTES {
-        return Err(Error::refused("the disk is too small, or its sectors are too large"));
+        return Err(Error::refused("the disk is too small"));
     }
     let end = disk.limits().bytes;
     let mut at = 0;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Hello ──▶ operator: describe, format
-//!        ╰──▶ client, candidate ──▶ machine ──▶ disk: read, write, flush, header
+//!        ╰──▶ client, candidate ──▶ machine ──▶ disk: header     data: read, write, flush
 //!                                      ╰──────▶ answers, to every connection of that peer
 //! ```
 //!
@@ -26,8 +26,8 @@ use io::{Disk, Error, Op, Pool, Result, Signal, Work};
 
 use super::door::{Session, forbidden};
 use super::line::{self, Inbox, Line};
-use super::runs::{Asked, MOST_WRITTEN, runs};
-use super::{Spawn, area};
+use super::runs::{Asked, runs, works};
+use super::{Spawn, area, sectors};
 
 /// Memory kept for pieces.
 const POOL_BYTES: usize = 4 << 20;
@@ -54,6 +54,7 @@ struct Station {
     label: Label,
     machine: Member,
     boot: BootId,
+    data: Rc<dyn Disk>,
 }
 
 fn refused(why: impl Into<String>) -> StreamError {
@@ -106,8 +107,25 @@ impl MemberServer {
         }
     }
 
-    /// Starts the machine and makes its boot durable, before anybody is served.
+    /// Makes everything durable that was acknowledged.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub async fn flush(&self) -> Result<()> {
+        let flushed = self.data().submit(Op::flush());
+        flushed.await.result
+    }
+
+    /// The data; before a format the disk.
+    fn data(&self) -> Rc<dyn Disk> {
+        let station = self.0.station.borrow();
+        Rc::clone(station.as_ref().map_or(&self.0.disk, |station| &station.data))
+    }
+
+    /// Opens the data, starts the machine and makes its boot durable, before anybody is served.
     async fn begin(&self, label: Label) -> Result<BootId> {
+        let (parts, spawn) = (area::parts(&self.0.disk)?, self.0.spawn.clone());
+        let data = sectors::open(parts, label.shape.piece_bytes, spawn).await?;
         let [one, other] = area::slots(&*self.0.disk).await?;
         let entries = area::entries(&*self.0.disk).await?;
         let mut out = Vec::new();
@@ -120,7 +138,7 @@ impl MemberServer {
             machine.handle(Event::Stored(generation), &mut out);
         }
         let boot = machine.durable().boot;
-        *self.0.station.borrow_mut() = Some(Station { label, machine, boot });
+        *self.0.station.borrow_mut() = Some(Station { label, machine, boot, data });
         Ok(boot)
     }
 
@@ -263,14 +281,14 @@ impl MemberServer {
             Io::Flush => {
                 let server = self.clone();
                 return (self.0.spawn)(Box::pin(async move {
-                    let flushed = server.0.disk.submit(Op::flush()).await.result;
+                    let flushed = server.flush().await;
                     server.then(flushed.map(|()| Event::Finished(io, Vec::new())));
                 }));
             }
             Io::Check => unreachable!("the machine answers it itself"),
         };
         let piece = self.label().map_or(0, |label| label.shape.piece_bytes) as usize;
-        let at = area::DATA_AT + stripe * piece as u64;
+        let at = stripe * piece as u64;
         let len = bytes.as_ref().map_or(count * piece, Vec::len);
         let mut queued = self.0.queued.borrow_mut();
         queued.push(Asked { io, at, len, bytes });
@@ -288,24 +306,11 @@ impl MemberServer {
 
     /// Executes what lies side by side.
     async fn execute(&self, run: Vec<Asked>) {
-        let (mut offset, pool) = (run[0].at, &self.0.pool);
-        let copied = |bytes: &[u8]| pool.copy_of(bytes).freeze();
-        let works: Vec<Work> = match (&run[0].bytes, run.len()) {
-            (None, _) => {
-                vec![Work::Read(run.iter().map(|asked| pool.take(asked.len)).collect())]
-            }
-            (Some(bytes), 1) => {
-                bytes.chunks(MOST_WRITTEN).map(|part| Work::Write(vec![copied(part)])).collect()
-            }
-            _ => {
-                let bytes = run.iter().flat_map(|asked| &asked.bytes);
-                vec![Work::Write(bytes.map(|bytes| copied(bytes)).collect())]
-            }
-        };
+        let mut offset = run[0].at;
         let mut running = Vec::new();
-        for work in works {
+        for work in works(&run, &self.0.pool) {
             let len = work.len();
-            running.push(self.0.disk.submit(Op { offset, work, ..Op::flush() }));
+            running.push(self.data().submit(Op { offset, work, ..Op::flush() }));
             offset += len;
         }
         let mut read = Vec::new();

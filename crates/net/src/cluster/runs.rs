@@ -9,6 +9,7 @@
 //! arrive together, so no piece waits for another. A long piece is written in parts.
 
 use cluster::member::IoId;
+use io::{Pool, Work};
 
 /// Most member requests in one: the kernel takes no more buffers at once.
 const MOST_ASKED: usize = 1024;
@@ -16,7 +17,7 @@ const MOST_ASKED: usize = 1024;
 const MOST_READ: u64 = 1 << 20;
 /// Bytes of a write: a disk takes the next one while it writes this one. One request for all that
 /// arrives together would be answered at once, and the disk would stand until the next ones come.
-pub(super) const MOST_WRITTEN: usize = 128 << 10;
+const MOST_WRITTEN: usize = 128 << 10;
 
 /// Bytes of the disk that are read, or written with these.
 pub(super) struct Asked {
@@ -47,6 +48,23 @@ pub(super) fn runs(mut asked: Vec<Asked>) -> Vec<Vec<Asked>> {
         }
     }
     runs
+}
+
+/// The requests to the disk for a run, one after the other: a read, or writes.
+pub(super) fn works(run: &[Asked], pool: &Pool) -> Vec<Work> {
+    let copied = |bytes: &[u8]| pool.copy_of(bytes).freeze();
+    match run {
+        [Asked { bytes: Some(bytes), .. }] => {
+            bytes.chunks(MOST_WRITTEN).map(|part| Work::Write(vec![copied(part)])).collect()
+        }
+        [Asked { bytes: None, .. }, ..] => {
+            vec![Work::Read(run.iter().map(|asked| pool.take(asked.len)).collect())]
+        }
+        _ => {
+            let pieces = run.iter().flat_map(|asked| &asked.bytes);
+            vec![Work::Write(pieces.map(|bytes| copied(bytes)).collect())]
+        }
+    }
 }
 
 #[cfg(test)]
@@ -94,5 +112,18 @@ mod tests {
                 (0..2).map(|number| asked(number, number * 4 * half as u64, 4 * half, write));
             assert_eq!(lengths(longer.collect()), [1, 1]);
         }
+    }
+
+    #[test]
+    fn a_long_piece_is_written_in_parts() {
+        let lengths = |pieces: usize, write| {
+            let works = works(&[asked(0, 0, pieces, write)], &Pool::new(0));
+            works.iter().map(|work| work.len() as usize).collect::<Vec<_>>()
+        };
+        let most = MOST_WRITTEN / 512;
+        assert_eq!(lengths(most - 1, true), [MOST_WRITTEN - 512]);
+        assert_eq!(lengths(most, true), [MOST_WRITTEN]);
+        assert_eq!(lengths(most + 1, true), [MOST_WRITTEN, 512]);
+        assert_eq!(lengths(most + 1, false), [MOST_WRITTEN + 512]);
     }
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use ::cluster::roles::Role;
 use ::cluster::session::Label;
-use ::io::{ErrorKind, Op};
+use ::io::ErrorKind;
 use net::cluster::area;
 use net::cluster::member::MemberServer;
 use os::{Options, Spawner};
@@ -71,8 +71,8 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         match until_stopped(&signals, server.failed()).await {
             Some(error) => Err(of_disk(&opened, &error)),
             None => {
-                let flushed = opened.ask(Op::flush()).await;
-                flushed.map(|_| Exit::Done).map_err(|error| of_disk(&opened, &error))
+                let flushed = server.flush().await;
+                flushed.map(|()| Exit::Done).map_err(|error| of_disk(&opened, &error))
             }
         }
     })

@@ -2,6 +2,7 @@
 
 mod fence;
 mod local;
+mod sectors;
 
 use std::process::{Child, Stdio};
 
@@ -11,8 +12,8 @@ use crate::world::{Server, World, until};
 
 /// Shorter than usual, and long enough for a busy machine.
 const TIMING: &str = "\n[timing]\nlease_ms = 4000\nmember_ms = 1200\ntakeover_ms = 1200\n";
-/// Bytes of a member: 8 MiB for its headers, 8 regions of 2 MiB each on it.
-const MEMBER_BYTES: u64 = 24 << 20;
+/// Bytes of a member: 12 MiB of its own, 8 regions of 2 MiB each on it.
+const MEMBER_BYTES: u64 = 28 << 20;
 const BYTES: usize = 32 << 20;
 
 struct Rig {
@@ -38,6 +39,11 @@ impl Rig {
     fn without_clients(name: &str, level: &str, mode: &str) -> Rig {
         let world = World::new();
         (0..3).for_each(|index| drop(world.file(&format!("m{index}"), MEMBER_BYTES)));
+        Rig::of_disks(world, name, level, mode)
+    }
+
+    /// Of the disks `m0` to `m2`.
+    fn of_disks(world: World, name: &str, level: &str, mode: &str) -> Rig {
         let members = (0..3).map(|index| Some(disk(&world, index))).collect();
         let (name, coordinators, clients) = (name.to_owned(), Vec::new(), Vec::new());
         let mut rig = Rig { world, name, members, coordinators, clients };

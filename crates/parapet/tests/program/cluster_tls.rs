@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::world::{Server, World, until};
 
-const MEMBER_BYTES: u64 = 24 << 20;
+const MEMBER_BYTES: u64 = 28 << 20;
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOPBACK: &str = "--address=127.0.0.1";

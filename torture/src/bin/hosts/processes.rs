@@ -16,8 +16,8 @@ use crate::options::Options;
 
 /// Hosts with etcd, a coordinator and a client; further hosts have members only.
 pub(crate) const HOSTS: usize = 3;
-/// Bytes of a member: 8 MiB for its headers, and 8 regions of level 1.
-const MEMBER_BYTES: u64 = 40 << 20;
+/// Bytes of a member: 12 MiB of its own, and 8 regions of level 1.
+const MEMBER_BYTES: u64 = 44 << 20;
 /// Longer than this, and something hangs: ten times what it should take.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(200);
 /// Between two looks.

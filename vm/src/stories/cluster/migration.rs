@@ -6,8 +6,8 @@ use crate::failure::{Failure, Result, ensure};
 use crate::kernel::Moved;
 use crate::stories::Stage;
 
-/// 8 MiB for its own, and 16 MiB of the machine's 32 MiB, which are 8 regions.
-const MEMBER_BYTES: u64 = 24 << 20;
+/// 12 MiB for its own, and 16 MiB of the machine's 32 MiB, which are 8 regions.
+const MEMBER_BYTES: u64 = 28 << 20;
 /// Of each of the two workers (vm/guest/cluster/moved), at each place.
 const STEPS: usize = 30;
 

@@ -18,8 +18,8 @@ use crate::cluster::file::{Cluster, Endpoint};
 use crate::cluster::links::{Target, ask};
 use crate::failure::{Failure, Id, Result, of_path};
 
-/// Bytes of a member: its headers, and eight regions.
-const MEMBER_BYTES: u64 = 24 << 20;
+/// Bytes of a member: its headers and journal, and eight regions.
+const MEMBER_BYTES: u64 = 28 << 20;
 const MEMBERS: usize = 3;
 /// How long a process may take to answer.
 const ANSWER: Duration = Duration::from_secs(1);

@@ -95,7 +95,7 @@ enum ModeArg {
     Exclusive,
 }
 
-/// Bytes of a block that clients see, if the members' sectors allow it.
+/// Bytes of a block that clients see; at levels other than 3.5, if the members' sectors allow it.
 const BLOCK_BYTES: u32 = 4096;
 /// Most members of a level without an order.
 const MOST_MEMBERS: usize = 32;
@@ -242,10 +242,10 @@ async fn plan(args: &Args, level: Level, cluster: &Cluster, on: &Spawner) -> Res
     }
     let members = cluster.members.len();
     let piece_bytes = match level {
+        // Members take parts of sectors.
         Level::Fragments => BLOCK_BYTES / u32::try_from(members - 1).expect("at most 8"),
-        _ => BLOCK_BYTES,
+        _ => sector.max(BLOCK_BYTES),
     };
-    let piece_bytes = sector.max(piece_bytes);
     let mode = match args.mode {
         ModeArg::Shared => Mode::Shared,
         ModeArg::Exclusive => Mode::Exclusive,
