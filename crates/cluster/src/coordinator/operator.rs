@@ -51,6 +51,7 @@ impl Coordinator {
             evicting: leader.evictions.keys().copied().collect(),
             unsync: count(&|mark| matches!(*mark, Mark::Unsync(_))),
             stale: stale.collect(),
+            others: leader.others(),
             resyncing: leader.job_region(),
             holes: u32::try_from(leader.holes().len()).unwrap_or(u32::MAX),
         }
