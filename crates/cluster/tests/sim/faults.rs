@@ -102,7 +102,7 @@ pub fn restore(rng: &mut Rng) -> Option<(Ms, Fault)> {
 /// In some seeds disks are replaced, too. Drawn apart, as above.
 pub fn replace(rng: &mut Rng, ground: &Ground) -> Vec<(Ms, Fault)> {
     let mut faults = Vec::new();
-    if !rng.percent(20) {
+    if !rng.percent(15) {
         return faults;
     }
     let index = rng.below(ground.members.len() as u64) as usize;

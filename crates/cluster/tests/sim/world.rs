@@ -153,7 +153,7 @@ impl World {
             sent: BTreeMap::new(),
         };
         let restore = faults::restore(&mut Rng::stream(seed, "restore", 0));
-        let replaced = faults::replace(&mut Rng::stream(seed, "replace", 0), &world.ground);
+        let replaced = faults::replace(&mut Rng::stream(seed, "replacement", 0), &world.ground);
         let planned = world.plan.is_some();
         for (at, fault) in faults.into_iter().chain(restore).chain(replaced).filter(|_| !planned) {
             world.at(at, Event::Fault(fault));
