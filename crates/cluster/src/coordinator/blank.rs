@@ -27,7 +27,8 @@ use crate::ids::{BootId, Epoch, MemberId, Ms, Region};
 use crate::message::Answer;
 use crate::record::Mark;
 
-/// Marks of one batch: it has room in the append area, and grants do not wait long for it.
+/// Marks of one batch: it has room in the append area, and grants do not wait long for it. Less
+/// where the log has little room.
 const BATCH: usize = 1 << 14;
 
 /// A disk that the configuration does not name.

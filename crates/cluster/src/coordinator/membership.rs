@@ -34,7 +34,7 @@ use super::leader::{Leader, Watch};
 use crate::broken::{Broken, broken};
 use crate::config::{Config, Seen, Slot, State};
 use crate::decisions::Version;
-use crate::ids::{Epoch, Incarnation, MemberId, Region};
+use crate::ids::{ClientId, Epoch, Incarnation, MemberId, Region};
 use crate::message::{Order, ToClient};
 use crate::record::{self, Log, Mark};
 
@@ -176,7 +176,7 @@ impl Leader {
         let fences: Vec<_> = self
             .commit
             .marks
-            .iter()
+            .range(Mark::Evicted(ClientId(0), Incarnation(0))..)
             .filter_map(|mark| match *mark {
                 Mark::Evicted(client, upto) => Some((client, Incarnation(upto.0 + 1))),
                 _ => None,

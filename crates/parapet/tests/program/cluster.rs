@@ -2,6 +2,7 @@
 
 mod fence;
 mod local;
+mod replace;
 
 use std::process::{Child, Stdio};
 

@@ -340,9 +340,9 @@ impl World {
         if resyncs.filter(|machine| machine.resyncing().is_some()).count() > 0 {
             self.mark(marks::RESYNC_ABANDONED);
         }
-        for (before, after) in old.slots.iter().zip(&new.slots) {
+        for (index, (before, after)) in old.slots.iter().zip(&new.slots).enumerate() {
             if before.boot.disk() != after.boot.disk() {
-                self.note_replaced(before.boot.disk());
+                self.note_replaced(index, before.boot.disk());
             }
             let restarted = before.boot != after.boot;
             let mark = match (before.state, after.state) {

@@ -115,8 +115,10 @@ impl World {
     }
 
     /// A slot has another disk now.
-    pub fn note_replaced(&mut self, before: DiskId) {
+    pub fn note_replaced(&mut self, index: usize, before: DiskId) {
         self.mark(marks::REPLACED);
+        // Its last message may have been late: another one may be in place.
+        self.at(self.now + LOOK_MS, Event::Fault(Fault::Disk(index, self.now)));
         if before != DiskId(0) {
             self.mark(marks::REPLACED_AGAIN);
         }

@@ -136,13 +136,12 @@ async fn member_of(
 ) -> ClusterMember {
     let hello = cluster.operator(member);
     let problem = match ask(address, &hello, &Ask::Describe, Some(PATIENCE), on).await {
-        Ok(Told::Described(_, _, Some((label, epoch)))) => {
+        Ok(Told::Described(_, _, Some((label, _)))) => {
             let right = (label.array, label.member) == (cluster.array, member);
-            let slots = report.config.as_ref().map(|config| &config.slots);
-            let slot = slots.and_then(|slots| slots.get(usize::from(member.0)));
-            match slot.filter(|slot| slot.boot.disk() != label.disk) {
+            let other = report.others.iter().find(|(other, _)| *other == member);
+            match other {
                 _ if !right => Some(format!("this is member {} of {}", label.member.0, label.name)),
-                Some(_) => Some(other_disk(epoch).into()),
+                Some((_, epoch)) => Some(other_disk(*epoch).into()),
                 None => None,
             }
         }
