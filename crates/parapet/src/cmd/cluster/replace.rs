@@ -71,9 +71,9 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     terminal.report(&Changed { message, array: None });
     let file = places::quoted(&args.cluster.file.display().to_string());
     if moves {
+        // A client that cannot reach a member is evicted.
         terminal.say(format!(
-            "copy {file} to each host; then restart the coordinators, one after the other, and \
-             the clients"
+            "copy {file} to each host; restart the clients there, and then the coordinators"
         ));
     }
     terminal.say(format!("watch the rebuild: parapet cluster status {file}"));
@@ -141,10 +141,7 @@ async fn find(
     })?;
     let told = ask(to, &cluster.operator(member), &Ask::Describe, Some(PATIENCE), on).await;
     // A blank disk in its place says that the old one is gone, before a timeout does.
-    let blank = matches!(&told, Ok(Told::Described(_, _, label)) if label.as_ref().is_none_or(
-        |(label, epoch)| is_slot(label, &config, member) && *epoch == Epoch(0)
-            && label.disk != slot.boot.disk()
-    ));
+    let blank = told.as_ref().is_ok_and(|told| is_blank(told, &config, member));
     if slot.state != State::Missing && (moves || !blank) {
         let message = format!("member {} is {}", member.0, state_word(slot.state));
         let action = "only a missing member can be replaced: stop its server, and wait until \
@@ -166,6 +163,15 @@ async fn find(
         told => return Err(unexpected(to, told)),
     };
     Ok(Found { config, label })
+}
+
+/// True for an empty disk, and for one that was formatted for the slot and has not taken it yet.
+fn is_blank(told: &Told, config: &Config, member: MemberId) -> bool {
+    let Told::Described(_, _, label) = told else { return false };
+    let disk = config.slot(member).boot.disk();
+    label.as_ref().is_none_or(|(label, epoch)| {
+        is_slot(label, config, member) && *epoch == Epoch(0) && label.disk != disk
+    })
 }
 
 fn is_slot(label: &Label, config: &Config, member: MemberId) -> bool {
