@@ -77,3 +77,18 @@ impl BootId {
 
 /// Monotonic milliseconds of the host's own clock. Drift costs liveness, never data.
 pub type Ms = u64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_start_is_of_its_disk() {
+        let disk = DiskId(u32::MAX - 1);
+        let first = BootId::first(disk);
+        assert_eq!((BootId::unserved(disk).next(), first.disk()), (first, disk));
+        assert!(first.next() > first && first.next().is_of(disk) && !first.is_of(DiskId(0)));
+        // Of a damaged header.
+        assert_eq!(BootId(first.0 | u64::from(u32::MAX)).next(), BootId::unserved(disk));
+    }
+}

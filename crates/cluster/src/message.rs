@@ -58,8 +58,8 @@ pub enum Order {
     Probe,
     /// Adopt the term and report the grant log.
     ReadLog,
-    /// Adopt the epoch and these least incarnations; refuse everything below. For this disk only: one
-    /// that was never raised is blank.
+    /// Adopt the epoch and these least incarnations; refuse everything below. For this disk only:
+    /// one that was never raised is blank.
     Raise(DiskId, Epoch, Vec<(ClientId, Incarnation)>),
     /// Refuse incarnations of the client below this one.
     Fence(ClientId, Incarnation),

@@ -329,8 +329,8 @@ macro_rules! newtypes {
 }
 
 newtypes! {
-    ArrayId, BootId,
-    CandidateId, ClientId, DiskId, Epoch, GrantId, Incarnation, MemberId, OpId, Region, Term, Version
+    ArrayId, BootId, CandidateId, ClientId, DiskId,
+    Epoch, GrantId, Incarnation, MemberId, OpId, Region, Term, Version
 }
 
 /// Structures: their fields in order.

@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use cluster::config::{Config, Level, Mode, Shape, Slot, State};
 use cluster::decisions::{Value, Version};
 use cluster::ids::{
-    ArrayId, BootId, CandidateId, ClientId, DiskId, Epoch, GrantId, Incarnation, MemberId, OpId, Region,
-    Term,
+    ArrayId, BootId, CandidateId, ClientId, DiskId, Epoch, GrantId, Incarnation, MemberId, OpId,
+    Region, Term,
 };
 use cluster::member::Header;
 use cluster::message::{Claim, FromClient, FromMember, Io, Order, Stamp, ToClient, ToMember, Who};

@@ -1,10 +1,10 @@
 //! A blank disk takes the slot of one that is lost for good.
 //!
 //! ```text
-//!   another disk answers ──▶ is it blank, and the slot MISSING? ──▶ +Stale, all regions, in batches
-//!           │ no                                                                 │ durable
-//!           ▼                                                                    ▼
-//!   nothing heard (`Report::others`)                          decide: REBUILDING, with its boot
+//!   another disk answers ──▶ is it blank, the slot MISSING? ──▶ +Stale, all regions, in batches
+//!           │ no                                                             │ durable
+//!           ▼                                                                ▼
+//!   nothing heard (`Report::others`)                      decide: REBUILDING, with its boot
 //! ```
 //!
 //! A rebuild copies stale regions only, and a blank disk lacks all of them. So all are stale in the
@@ -12,9 +12,9 @@
 //! leader that dies earlier leaves marks behind that cost time, and a slot that its disk may still
 //! take. Only the rebuild of the member clears its marks, so none goes while it is MISSING.
 //!
-//! *Blank* is a disk of epoch 0: no order has ever raised it. Any other disk that the slot does not
-//! name was a member once. It may hold old data, and old opinions about epochs and fences. It counts
-//! as silent, and what it answers counts for nothing but a later epoch (`Leader::later`).
+//! *Blank* is a disk of epoch 0: no order has ever raised it. Any other disk that the slot does
+//! not name was a member once. It may hold old data, an old epoch and old fences. It counts as
+//! silent; of its answers only a later epoch counts (`Leader::later`).
 //!
 //! Invariant: a slot changes its disk only from MISSING to REBUILDING, when all its regions are
 //! stale.

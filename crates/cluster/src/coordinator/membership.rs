@@ -21,7 +21,8 @@
 //! **Restored backups.** Each epoch that was active is durable on all its live members. A takeover
 //! that reads more than half of the members meets one of them and learns that the register is
 //! older. Where fewer suffice (a mirror, level 6 of four) it may read only members that were
-//! removed later, and does not learn it.
+//! removed later, and does not learn it. Nor does it if disks that were replaced since are served
+//! again in the place of their successors: together with the old register they are the past.
 //!
 //! Invariant: a leader that dies between two steps leaves nothing behind but the decision: the
 //! steps are repeated by its successor.
