@@ -78,6 +78,7 @@ pub(super) struct Leader {
     /// Regions whose possible garbage the operator accepts; forgotten by the next reign, and when
     /// another member is lost.
     pub(super) accepted: BTreeSet<Region>,
+    /// Slots that blank disks may take soon.
     pub(super) prepared: BTreeMap<MemberId, Prepared>,
     pub(super) next_op: OpId,
 }
