@@ -151,6 +151,14 @@ ways! {
     ActivatesEarly: "barrier theorem, I6",
     /// A decision of unknown outcome counts as made.
     UnknownIsDone: "I18",
+    /// A blank disk takes a slot although its regions are not recorded as stale.
+    BlankTrusted: "I6",
+    /// A blank disk takes a slot before it is durable that all its regions are stale.
+    BlankEarly: "I6",
+    /// An order for another disk raises a blank one.
+    RaisesOtherDisk: "I12, I13",
+    /// Any disk counts as the one that an epoch names.
+    ReplacedReturns: "I12",
     /// A mirror is read without asking the others for the epoch.
     ReadsUnchecked: "§3.5, I3",
     /// The reads of a read-modify-write ask no other member for the epoch.

@@ -8,8 +8,11 @@
 //!   REBUILDING   nothing                 MISSING
 //!   REBUILDING   another boot            REBUILDING   with the new boot
 //!   REBUILDING   its boot, nothing stale IN_SYNC
-//!   MISSING      any boot                REBUILDING
+//!   MISSING      any boot of its disk    REBUILDING
+//!   MISSING      a blank disk            REBUILDING   of which all regions are stale, durably
 //! ```
+//!
+//! Another disk than that of the boot is nothing heard, unless it is blank and the slot MISSING.
 //!
 //! A configuration names the *boot* of each live member, and every request carries a boot. So a
 //! restart of a member always shows as a new epoch, and no flush can cover writes of an earlier
@@ -114,7 +117,8 @@ pub enum State {
 pub struct Slot {
     /// Its state.
     pub state: State,
-    /// The boot that the epoch counts on; meaningless while MISSING.
+    /// The boot that the epoch counts on. While MISSING, the last one: it names the only disk that
+    /// returns without being rebuilt whole.
     pub boot: BootId,
 }
 
@@ -143,6 +147,19 @@ pub enum Seen {
         /// Nothing on it is stale, durably, and it has the grant log.
         ready: bool,
     },
+    /// A blank disk answers. In the log all regions of the member are stale, durably.
+    Blank(BootId),
+}
+
+impl Seen {
+    /// What this means for a slot: a disk that it does not name is none, unless the slot is free.
+    fn of(self, slot: &Slot) -> Seen {
+        match self {
+            Seen::Alive { boot, .. } if !boot.is_of(slot.boot.disk()) => Seen::Silent,
+            Seen::Blank(_) if slot.state != State::Missing => Seen::Silent,
+            seen => seen,
+        }
+    }
 }
 
 impl Config {
@@ -190,17 +207,19 @@ impl Config {
     pub fn successor(&self, seen: &[Seen]) -> Option<Config> {
         assert_eq!(seen.len(), self.slots.len(), "one observation of each member");
         let mut next = self.clone();
+        let seen: Vec<Seen> =
+            self.slots.iter().zip(seen).map(|(slot, seen)| seen.of(slot)).collect();
         // Members that enter now count first: they let others leave.
         let enters = |slot: &Slot, seen: &Seen| match *seen {
             Seen::Alive { boot, ready } => {
                 slot.state == State::Rebuilding && boot == slot.boot && ready
             }
-            Seen::Silent => false,
+            Seen::Silent | Seen::Blank(_) => false,
         };
-        let pairs = self.slots.iter().zip(seen);
+        let pairs = self.slots.iter().zip(&seen);
         let entering = pairs.filter(|(slot, seen)| enters(slot, seen)).count();
         let mut in_sync = self.in_sync().count() + entering;
-        for (slot, &seen) in next.slots.iter_mut().zip(seen) {
+        for (slot, seen) in next.slots.iter_mut().zip(seen) {
             let spare = in_sync > self.needed() || broken(Broken::RemovesTooMany);
             let before = slot.state;
             *slot = match (before, seen) {
@@ -220,9 +239,9 @@ impl Config {
                 (State::Missing, Seen::Alive { boot, .. }) if broken(Broken::ReturnsInSync) => {
                     Slot { state: State::InSync, boot }
                 }
-                (State::Rebuilding | State::Missing, Seen::Alive { boot, .. }) => {
-                    Slot { state: State::Rebuilding, boot }
-                }
+                (State::Rebuilding | State::Missing, Seen::Alive { boot, .. })
+                | (State::Missing, Seen::Blank(boot)) => Slot { state: State::Rebuilding, boot },
+                (_, Seen::Blank(_)) => unreachable!("the slot is not free"),
             };
             in_sync -= usize::from(before == State::InSync && slot.state != State::InSync);
         }
@@ -234,6 +253,7 @@ impl Config {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::DiskId;
 
     fn config(level: Level, states: &str) -> Config {
         let slots = states.chars().map(|state| {
@@ -250,12 +270,15 @@ mod tests {
         Config { array: ArrayId(1), epoch: Epoch(7), shape, slots }
     }
 
-    /// `.` silent, `a` alive, `b` alive after a restart, `A` alive with nothing stale.
+    /// `.` silent, `a` alive, `b` alive after a restart, `A` alive with nothing stale, `o` another
+    /// disk, `n` a blank one.
     fn next(level: Level, states: &str, seen: &str) -> String {
         let seen = seen.chars().map(|seen| match seen {
             '.' => Seen::Silent,
             'a' => Seen::Alive { boot: BootId(1), ready: false },
             'A' => Seen::Alive { boot: BootId(1), ready: true },
+            'o' => Seen::Alive { boot: BootId::first(DiskId(7)), ready: true },
+            'n' => Seen::Blank(BootId::first(DiskId(7))),
             _ => Seen::Alive { boot: BootId(2), ready: false },
         });
         let seen: Vec<Seen> = seen.collect();
@@ -267,6 +290,7 @@ mod tests {
             (State::InSync, 1) => 'i',
             (State::InSync, _) => 'I',
             (State::Rebuilding, 1) => 'r',
+            (State::Rebuilding, _) if slot.boot.disk() == DiskId(7) => 'N',
             (State::Rebuilding, _) => 'R',
             (State::Missing, _) => 'm',
         };
@@ -288,6 +312,14 @@ mod tests {
         assert_eq!(fragments("iri", "aba"), "iRi");
         assert_eq!(fragments("iri", "a.a"), "imi");
         assert_eq!(fragments("imi", "a.."), "same");
+        assert_eq!(fragments("imi", "ana"), "iNi");
+        assert_eq!(fragments("imi", "aoa"), "same", "a disk that was replaced");
+        assert_eq!(fragments("iri", "ana"), "imi");
+        assert_eq!(fragments("iri", "aoa"), "imi");
+        assert_eq!(fragments("iii", "ana"), "imi");
+        assert_eq!(fragments("iii", "nna"), "mii", "the second one must come back");
+        assert_eq!(fragments("mii", "Aoa"), "rii", "the array needs the disk that it names");
+        assert_eq!(fragments("rii", "Aoa"), "imi");
         let mirror = |states, seen| next(Level::Mirror, states, seen);
         assert_eq!(mirror("iii", "..a"), "mmi");
         assert_eq!(mirror("ii", ".."), "mi");

@@ -14,6 +14,7 @@
 //! | file | owns |
 //! |---|---|
 //! | `leader` | the state of a reign, dispatch and timers |
+//! | `blank` | blank disks, and disks that were replaced |
 //! | `commit` | batches of the grant log |
 //! | `grants` | the region table |
 //! | `eviction` | log, fence, then clear |
@@ -24,6 +25,7 @@
 //! Invariant: a leader acts only on a configuration that it has read or written in the store under
 //! its own term.
 
+mod blank;
 mod commit;
 mod eviction;
 mod grants;

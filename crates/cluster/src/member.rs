@@ -15,6 +15,8 @@
 //! A batch of the grant log is appended (`append`). Anything else, and a batch that does not fit,
 //! is a new header.
 //!
+//! A disk of epoch 0 is *blank*: it was never a member. Only an order for this very disk raises it.
+//!
 //! Invariants: epoch, term, boot and least incarnations never decrease. A request is executed only
 //! if its boot, epoch and incarnation are those in force, and *durably* in force.
 
@@ -22,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::append::{self, Entry};
 use crate::broken::{Broken, broken};
-use crate::ids::{BootId, CandidateId, ClientId, Epoch, Incarnation, OpId, Term};
+use crate::ids::{BootId, CandidateId, ClientId, DiskId, Epoch, Incarnation, OpId, Term};
 use crate::message::{Answer, FromMember, Io, Order, Refusal, Stamp, ToMember, Who};
 use crate::record::{Log, Position, Record};
 use crate::wire::{self, Frame, Malformed, Wire};
@@ -83,7 +85,7 @@ pub enum Action {
 pub struct Header {
     /// Increments with every version of it.
     pub generation: u64,
-    /// Increments with every start.
+    /// The disk; increments with every start.
     pub boot: BootId,
     /// The highest term heard of.
     pub term: Term,
@@ -102,6 +104,11 @@ impl Frame for Header {
 }
 
 impl Header {
+    /// Of a disk that was just formatted.
+    pub fn fresh(disk: DiskId) -> Header {
+        Header { generation: 1, boot: BootId::unserved(disk), ..Header::default() }
+    }
+
     /// The newest valid one of the two slots, and its slot; a fresh one if none is.
     pub fn newest(slots: [&[u8]; 2]) -> (usize, Header) {
         let read = |slot: &[u8]| wire::decode::<Header>(slot).ok().map(|(header, _)| header);
@@ -167,7 +174,7 @@ impl Member {
         append::replay(&mut stable, area);
         let mut staged = stable.clone();
         staged.generation += 1;
-        staged.boot.0 += 1;
+        staged.boot = staged.boot.next();
         let mut member = Member {
             staged,
             stable,
@@ -318,7 +325,12 @@ impl Member {
         match order {
             Order::Probe => Answer::Alive(self.staged.epoch),
             Order::ReadLog => Answer::LogIs(self.staged.epoch, self.staged.log.clone()),
-            Order::Raise(epoch, fences) => {
+            Order::Raise(disk, ..)
+                if !self.staged.boot.is_of(disk) && !broken(Broken::RaisesOtherDisk) =>
+            {
+                Answer::Alive(self.staged.epoch)
+            }
+            Order::Raise(_, epoch, fences) => {
                 if epoch > self.staged.epoch {
                     self.staged.epoch = epoch;
                     self.changed();

@@ -4,7 +4,9 @@
 //! copies. `wire` has the bytes.
 
 use crate::config::Config;
-use crate::ids::{BootId, ClientId, Epoch, GrantId, Incarnation, MemberId, Ms, OpId, Region, Term};
+use crate::ids::{
+    BootId, ClientId, DiskId, Epoch, GrantId, Incarnation, MemberId, Ms, OpId, Region, Term,
+};
 use crate::record::{Log, Position, Record};
 
 /// The origin of a member request.
@@ -56,8 +58,9 @@ pub enum Order {
     Probe,
     /// Adopt the term and report the grant log.
     ReadLog,
-    /// Adopt the epoch and these least incarnations; refuse everything below.
-    Raise(Epoch, Vec<(ClientId, Incarnation)>),
+    /// Adopt the epoch and these least incarnations; refuse everything below. For this disk only:
+    /// one that was never raised is blank.
+    Raise(DiskId, Epoch, Vec<(ClientId, Incarnation)>),
     /// Refuse incarnations of the client below this one.
     Fence(ClientId, Incarnation),
     /// Replace the grant log, which also truncates it.
@@ -91,7 +94,7 @@ pub enum Refusal {
 /// A member's answer to an order.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
-    /// To a probe.
+    /// To a probe, and to an order for another disk; 0: it was never raised.
     Alive(Epoch),
     /// The epoch and the grant log.
     LogIs(Epoch, Log),

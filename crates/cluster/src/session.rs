@@ -14,7 +14,7 @@
 use crate::config::{Config, Shape};
 use crate::decisions::{Value, Version};
 use crate::ids::{
-    ArrayId, BootId, CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Region, Term,
+    ArrayId, BootId, CandidateId, ClientId, DiskId, Epoch, Incarnation, MemberId, Ms, Region, Term,
 };
 use crate::message::ToClient;
 use crate::wire::{Frame, Malformed, Wire, choices, structures};
@@ -54,6 +54,8 @@ pub struct Label {
     pub array: ArrayId,
     /// The slot of this member.
     pub member: MemberId,
+    /// The disk.
+    pub disk: DiskId,
     /// The number of members.
     pub members: u16,
     /// The array's fixed properties.
@@ -98,8 +100,8 @@ pub enum Ask {
 /// The answer to a command.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Told {
-    /// Bytes for data, bytes of a sector, the label if there is one.
-    Described(u64, u32, Option<Label>),
+    /// Bytes for data, bytes of a sector, the label if there is one, with the disk's epoch.
+    Described(u64, u32, Option<(Label, Epoch)>),
     /// Formatted; its boot.
     Formatted(BootId),
     /// The array.
@@ -140,6 +142,8 @@ pub struct Report {
     pub unsync: u32,
     /// For each member, regions that it misses.
     pub stale: Vec<u32>,
+    /// Members in whose place another disk answers, with its epoch; 0: it is blank.
+    pub others: Vec<(MemberId, Epoch)>,
     /// The region that is being resynced.
     pub resyncing: Option<Region>,
     /// Regions in which no grant is given: an operator must accept a loss.
@@ -170,12 +174,12 @@ pub struct Decided {
 
 structures! {
     Hello { speaker, array, member }
-    Label { name, array, member, members, shape }
+    Label { name, array, member, disk, members, shape }
     Journaled { sectors }
     Welcome { name, config, addresses }
     Report {
-        term, heard, active, config, clients, undeclared, evicting, later, unsync, stale, resyncing,
-        holes
+        term, heard, active, config, clients, undeclared, evicting, later, unsync, stale, others,
+        resyncing, holes
     }
     Joined { client, incarnation, silent_ms, regions }
     Value { term, leader, config }

@@ -18,8 +18,8 @@ use crate::broken::{Broken, broken};
 use crate::config::{Config, Level, Mode, Shape, Slot, State};
 use crate::decisions::Version;
 use crate::ids::{
-    ArrayId, BootId, CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region,
-    Term,
+    ArrayId, BootId, CandidateId, ClientId, DiskId, Epoch, GrantId, Incarnation, MemberId, OpId,
+    Region, Term,
 };
 use crate::message::{
     Answer, Claim, FromClient, FromMember, Io, Order, Refusal, Stamp, ToClient, ToMember, Who,
@@ -329,8 +329,8 @@ macro_rules! newtypes {
 }
 
 newtypes! {
-    ArrayId, BootId,
-    CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region, Term, Version
+    ArrayId, BootId, CandidateId, ClientId, DiskId,
+    Epoch, GrantId, Incarnation, MemberId, OpId, Region, Term, Version
 }
 
 /// Structures: their fields in order.
@@ -399,7 +399,7 @@ choices! {
     }
     Io { 0 = Read(stripe, count), 1 = Write(stripe, bytes), 2 = Flush, 3 = Check }
     Order {
-        0 = Probe, 1 = ReadLog, 2 = Raise(epoch, fences), 3 = Fence(client, least),
+        0 = Probe, 1 = ReadLog, 2 = Raise(disk, epoch, fences), 3 = Fence(client, least),
         4 = Install(log), 5 = Append(seq, records)
     }
     ToMember { 0 = Data(stamp, io), 1 = Control(term, order) }

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use cluster::config::{Level, Mode, Shape};
 use cluster::ids::{
-    ArrayId, BootId, CandidateId, ClientId, Epoch, Incarnation, MemberId, OpId, Term,
+    ArrayId, BootId, CandidateId, ClientId, DiskId, Epoch, Incarnation, MemberId, OpId, Term,
 };
 use cluster::message::{Answer, FromMember, Io, Order, Refusal, Stamp, ToMember, Who};
 use cluster::roles::Holder;
@@ -38,10 +38,13 @@ struct Peer {
     bytes: RefCell<Vec<u8>>,
 }
 
+const DISK: DiskId = DiskId(7);
+
 fn label(member: u16) -> Label {
     let (level, mode) = (Level::Fragments, Mode::Shared);
     let shape = Shape { level, regions: 2, region_blocks: 8, piece_bytes: 2048, mode };
-    Label { name: "pool".into(), array: ARRAY, member: MemberId(member), members: 3, shape }
+    let (name, member, disk) = ("pool".into(), MemberId(member), DISK);
+    Label { name, array: ARRAY, member, disk, members: 3, shape }
 }
 
 impl Rig {
@@ -99,13 +102,13 @@ impl Rig {
 }
 
 fn data(epoch: u64, boot: u64, op: u64, io: Io) -> ToMember {
-    let (epoch, boot) = (Epoch(epoch), BootId(boot));
+    let (epoch, boot) = (Epoch(epoch), BootId(BootId::unserved(DISK).0 + boot));
     ToMember::Data(Stamp { who: CLIENT, epoch, boot, op: OpId(op), floor: OpId(0) }, io)
 }
 
 fn member(disk: &Rc<MemDisk>) -> Rig {
     let rig = Rig::new(disk);
-    assert_eq!(rig.ask(&Ask::Format(label(1))), Told::Formatted(BootId(1)));
+    assert_eq!(rig.ask(&Ask::Format(label(1))), Told::Formatted(BootId::first(DISK)));
     rig
 }
 
@@ -118,7 +121,10 @@ fn pieces_lie_in_the_data_area_and_fences_survive_a_restart() {
     let disk = Rc::new(MemDisk::new(area::DATA_AT + (1 << 20)));
     let rig = member(&disk);
     let leader = rig.connect(Speaker::Candidate(CandidateId(0)));
-    assert_eq!(rig.order(&leader, Order::Raise(Epoch(3), Vec::new())), Answer::Raised(Epoch(3)));
+    let raise = |disk| Order::Raise(disk, Epoch(3), Vec::new());
+    assert_eq!(rig.order(&leader, raise(DiskId(8))), Answer::Alive(Epoch(0)), "another disk");
+    assert_eq!(rig.ask(&Ask::Describe), Told::Described(1 << 20, 512, Some((label(1), Epoch(0)))));
+    assert_eq!(rig.order(&leader, raise(DISK)), Answer::Raised(Epoch(3)));
     let writer = client(&rig);
     rig.send(&writer, &data(3, 1, 1, Io::Write(5, vec![7; 2048])));
     assert_eq!(rig.told(&writer), Some(FromMember::Done(OpId(1), Vec::new())));
@@ -132,10 +138,10 @@ fn pieces_lie_in_the_data_area_and_fences_survive_a_restart() {
 
     let rig = Rig::new(&disk);
     let told = rig.ask(&Ask::Describe);
-    assert_eq!(told, Told::Described(1 << 20, 512, Some(label(1))));
+    assert_eq!(told, Told::Described(1 << 20, 512, Some((label(1), Epoch(3)))));
     let writer = client(&rig);
     rig.send(&writer, &data(3, 1, 3, Io::Read(5, 1)));
-    let refusal = FromMember::Refused(OpId(3), Refusal::Boot(BootId(2)));
+    let refusal = FromMember::Refused(OpId(3), Refusal::Boot(BootId::first(DISK).next()));
     assert_eq!(rig.told(&writer), Some(refusal), "another boot");
     rig.send(&writer, &data(3, 2, 4, Io::Read(5, 1)));
     assert_eq!(rig.told(&writer), Some(FromMember::Refused(OpId(4), Refusal::Fenced)));
@@ -151,7 +157,7 @@ fn a_wrong_peer_is_refused_and_changes_nothing() {
     rig.send(&stranger, &data(0, 1, 1, Io::Write(0, vec![1; 2048])));
     assert!(ended(&rig).contains("another identity"));
     let orders = client(&rig);
-    rig.send(&orders, &ToMember::Control(Term(9), Order::Raise(Epoch(9), Vec::new())));
+    rig.send(&orders, &ToMember::Control(Term(9), Order::Raise(DISK, Epoch(9), Vec::new())));
     assert!(ended(&rig).contains("another identity"));
     let wrong = [
         Io::Write(16, vec![1; 2048]),
@@ -198,7 +204,7 @@ fn a_disk_with_other_data_is_not_formatted() {
     disk.poke(1080, &[0, 0]);
     let rig = member(&disk);
     assert!(matches!(rig.ask(&Ask::Format(label(2))), Told::Failed(_)), "it is a member already");
-    assert_eq!(rig.ask(&Ask::Format(label(1))), Told::Formatted(BootId(1)), "a copy");
+    assert_eq!(rig.ask(&Ask::Format(label(1))), Told::Formatted(BootId::first(DISK)), "a copy");
     // Without its fences a member must not serve.
     disk.poke((1 << 20) + 20, &[0xff; 64]);
     disk.poke((4 << 20) + 20, &[0xff; 64]);

@@ -110,6 +110,7 @@ fn only_an_admin_formats() {
         name: "pool".into(),
         array: ArrayId(9),
         member: MemberId(0),
+        disk: cluster::ids::DiskId(1),
         members: 0,
         shape: cluster::config::Shape {
             level: cluster::config::Level::Mirror,

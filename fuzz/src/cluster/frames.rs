@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use cluster::config::{Config, Level, Mode, Shape, Slot, State};
 use cluster::decisions::{Value, Version};
 use cluster::ids::{
-    ArrayId, BootId, CandidateId, ClientId, Epoch, GrantId, Incarnation, MemberId, OpId, Region,
-    Term,
+    ArrayId, BootId, CandidateId, ClientId, DiskId, Epoch, GrantId, Incarnation, MemberId, OpId,
+    Region, Term,
 };
 use cluster::member::Header;
 use cluster::message::{Claim, FromClient, FromMember, Io, Order, Stamp, ToClient, ToMember, Who};
@@ -112,12 +112,13 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
     let stamp = Stamp { who, epoch: Epoch(4), boot: BootId(2), op: OpId(7), floor: OpId(6) };
     let claim = Claim { region: Region(1), grant: GrantId(1) };
     let member = MemberId(1);
-    let label = Label { name, array: ArrayId(9), member, members: 3, shape: shape() };
+    let disk = DiskId(6);
+    let label = Label { name, array: ArrayId(9), member, disk, members: 3, shape: shape() };
     let record = Record { set: false, mark: Mark::Unsync(Region(2)) };
     let orders = [
         Order::Install(log),
         Order::Append(3, vec![record]),
-        Order::Raise(Epoch(5), vec![(client, incarnation)]),
+        Order::Raise(disk, Epoch(5), vec![(client, incarnation)]),
     ];
     let control = orders.map(|order| wire::encode(&ToMember::Control(Term(1), order)));
     let renew = FromClient::Renew { sent_ms: 5, term: Term(1), held: vec![claim], epoch: Epoch(4) };
@@ -132,7 +133,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         wire::encode(&FromCoordinator(Term(1), ToClient::Drain(Region(1), GrantId(1)))),
         wire::encode(&label),
         wire::encode(&Ask::Format(label.clone())),
-        wire::encode(&Told::Described(1 << 20, 512, Some(label))),
+        wire::encode(&Told::Described(1 << 20, 512, Some((label, Epoch(4))))),
         wire::encode(&Decided { version: Version(9), value }),
         wire::encode(&Journaled { sectors: vec![(4096, vec![5; 64]), (12_288, vec![6; 64])] }),
     ];

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use cluster::append::UNIT_BYTES;
 use cluster::ids::{
-    BootId, CandidateId, ClientId, Epoch, Incarnation, MemberId, OpId, Region, Term,
+    BootId, CandidateId, ClientId, DiskId, Epoch, Incarnation, MemberId, OpId, Region, Term,
 };
 use cluster::member::{Action, Event, Header, IoId, Member, Peer};
 use cluster::message::{Answer, FromMember, Io, Order, Stamp, ToMember, Who};
@@ -245,7 +245,12 @@ fn order(choices: &mut Choices<'_>) -> Order {
     match choices.below(6) {
         0 => Order::Probe,
         1 => Order::ReadLog,
-        2 => Order::Raise(Epoch(u64::from(choices.byte() % 8)), vec![client(choices)]),
+        // Mostly for this disk.
+        2 => {
+            let byte = choices.byte();
+            let (disk, epoch) = (DiskId(u32::from(byte / 255)), Epoch(u64::from(byte % 8)));
+            Order::Raise(disk, epoch, vec![client(choices)])
+        }
         3 => {
             let (id, least) = client(choices);
             Order::Fence(id, least)

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 use super::Action;
 use super::leader::Leader;
 use crate::broken::{Broken, broken};
-use crate::ids::{ClientId, GrantId, Incarnation, MemberId, Region, Term};
+use crate::ids::{ClientId, Epoch, GrantId, Incarnation, MemberId, Region, Term};
 use crate::message::{Order, ToClient};
 use crate::record::{self, Log, Mark, Position, Record};
 use crate::room;
@@ -36,6 +36,8 @@ pub(super) enum Effect {
     /// Its grants are replaced by UNSYNC.
     Evicted(ClientId),
     Resynced(Region),
+    /// The batch of stale marks for a blank disk, of this epoch.
+    Stale(MemberId, Epoch),
 }
 
 pub(super) struct Commit {
@@ -154,6 +156,7 @@ impl Leader {
                 }
                 Effect::Fence(client) => self.start_fencing(client, out),
                 Effect::Evicted(client) => self.finish_eviction(client, out),
+                Effect::Stale(member, epoch) => self.stale_is_durable(member, epoch),
                 Effect::Resynced(region) => {
                     self.settling.remove(&region);
                 }

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Action;
+use super::blank::{Other, Prepared};
 use super::commit::Commit;
 use super::eviction::Eviction;
 use super::grants::Entry;
@@ -18,7 +19,7 @@ use crate::message::{Answer, FromClient, FromMember, Order, Refusal, ToClient, T
 use crate::record::{self, Log, Mark, Position};
 use crate::timing::Timing;
 
-/// A member, as far as this reign has heard of it.
+/// A member's disk, as far as this reign has heard of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watch {
     pub(super) heard_ms: Option<Ms>,
@@ -26,6 +27,8 @@ pub(super) struct Watch {
     /// The epoch that it adopted for this reign, with all fences.
     pub(super) raised: Epoch,
     pub(super) at: Position,
+    /// Another disk in its place.
+    pub(super) other: Option<Other>,
 }
 
 /// A client that is joined.
@@ -75,6 +78,8 @@ pub(super) struct Leader {
     /// Regions whose possible garbage the operator accepts; forgotten by the next reign, and when
     /// another member is lost.
     pub(super) accepted: BTreeSet<Region>,
+    /// Slots that blank disks may take soon.
+    pub(super) prepared: BTreeMap<MemberId, Prepared>,
     pub(super) next_op: OpId,
 }
 
@@ -113,6 +118,7 @@ impl Leader {
             job: None,
             settling: BTreeSet::new(),
             accepted: BTreeSet::new(),
+            prepared: BTreeMap::new(),
             // Numbers of different reigns differ.
             next_op: OpId(term.0 << 32),
         }
@@ -165,6 +171,10 @@ impl Leader {
 
     fn control(&mut self, member: MemberId, boot: BootId, answer: Answer, out: &mut Vec<Action>) {
         let now = self.now;
+        let Some(slot) = self.config.slots.get(usize::from(member.0)) else { return };
+        if !boot.is_of(slot.boot.disk()) {
+            return self.other_answers(member, boot, &answer);
+        }
         let Some(watch) = self.watch(member) else { return };
         // A late answer of an earlier boot.
         if boot < watch.boot {
@@ -337,6 +347,7 @@ impl Leader {
         self.clear_unclaimed();
         self.advance_job(out);
         self.admit(out);
+        self.prepare();
         self.next_batch(out);
     }
 }

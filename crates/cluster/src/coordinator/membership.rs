@@ -21,7 +21,8 @@
 //! **Restored backups.** Each epoch that was active is durable on all its live members. A takeover
 //! that reads more than half of the members meets one of them and learns that the register is
 //! older. Where fewer suffice (a mirror, level 6 of four) it may read only members that were
-//! removed later, and does not learn it.
+//! removed later, and does not learn it. Nor does it if disks that were replaced since are served
+//! again in the place of their successors: together with the old register they are the past.
 //!
 //! Invariant: a leader that dies between two steps leaves nothing behind but the decision: the
 //! steps are repeated by its successor.
@@ -30,11 +31,11 @@ use std::collections::BTreeSet;
 
 use super::Action;
 use super::commit::Commit;
-use super::leader::Leader;
+use super::leader::{Leader, Watch};
 use crate::broken::{Broken, broken};
-use crate::config::{Config, Seen};
+use crate::config::{Config, Seen, Slot, State};
 use crate::decisions::Version;
-use crate::ids::{Epoch, Incarnation, MemberId, Region};
+use crate::ids::{ClientId, Epoch, Incarnation, MemberId, Region};
 use crate::message::{Order, ToClient};
 use crate::record::{self, Log, Mark};
 
@@ -99,13 +100,13 @@ impl Leader {
     fn seen(&self, member: MemberId) -> Seen {
         let watch = &self.watches[usize::from(member.0)];
         let since = watch.heard_ms.unwrap_or(self.begun_ms);
-        if self.now.saturating_sub(since) > self.timing.member_ms {
-            return Seen::Silent;
+        let late = self.now.saturating_sub(since) > self.timing.member_ms;
+        let Slot { state, boot } = self.config.slot(member);
+        if late || (watch.heard_ms.is_none() && state == State::Missing) {
+            return self.seen_blank(member);
         }
         if watch.heard_ms.is_none() {
-            let boot = self.config.slot(member).boot;
-            let missing = self.config.slot(member).state == crate::config::State::Missing;
-            return if missing { Seen::Silent } else { Seen::Alive { boot, ready: false } };
+            return Seen::Alive { boot, ready: false };
         }
         let clean = record::stale(&self.commit.marks, member).next().is_none();
         let clean = clean || broken(Broken::PromotesEarly);
@@ -158,6 +159,15 @@ impl Leader {
         if loses {
             self.accepted.clear();
         }
+        for (watch, (old, new)) in
+            self.watches.iter_mut().zip(self.config.slots.iter().zip(&config.slots))
+        {
+            if !new.boot.is_of(old.boot.disk()) {
+                let heard_ms = watch.other.map(|other| other.heard_ms);
+                *watch = Watch { heard_ms, boot: new.boot, ..Watch::default() };
+            }
+        }
+        self.prepared.clear();
         self.config = config;
         self.stop_job();
     }
@@ -167,14 +177,15 @@ impl Leader {
         let fences: Vec<_> = self
             .commit
             .marks
-            .iter()
+            .range(Mark::Evicted(ClientId(0), Incarnation(0))..)
             .filter_map(|mark| match *mark {
                 Mark::Evicted(client, upto) => Some((client, Incarnation(upto.0 + 1))),
                 _ => None,
             })
             .collect();
         for member in self.config.live().filter(|&member| !self.has_adopted(member)) {
-            self.order(member, Order::Raise(self.config.epoch, fences.clone()), out);
+            let disk = self.config.slot(member).boot.disk();
+            self.order(member, Order::Raise(disk, self.config.epoch, fences.clone()), out);
         }
     }
 
@@ -209,7 +220,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::config::{Level, Mode, Shape, Slot, State};
+    use crate::config::{Level, Mode, Shape};
     use crate::ids::{ArrayId, BootId, Term};
     use crate::timing::Timing;
 

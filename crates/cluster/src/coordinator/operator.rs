@@ -26,18 +26,19 @@ impl Coordinator {
             return Report { heard: self.direct.map(ago), ..Report::default() };
         };
         let marks = &leader.commit.marks;
-        let count = |wanted: &dyn Fn(&Mark) -> bool| {
-            u32::try_from(marks.iter().filter(|mark| wanted(mark)).count()).unwrap_or(u32::MAX)
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let held = |client| {
+            let all = marks.range(..Mark::Unsync(Region(0)));
+            all.filter(|mark| matches!(**mark, Mark::Held(_, id, _) if id == client)).count()
         };
         let clients = leader.sessions.iter().map(|(&client, session)| Joined {
             client,
             incarnation: session.incarnation,
             silent_ms: leader.now.saturating_sub(session.heard_ms),
-            regions: count(&|mark| matches!(*mark, Mark::Held(_, id, _) if id == client)),
+            regions: count(held(client)),
         });
         let stale = leader.config.members();
-        let stale =
-            stale.map(|member| count(&|mark| matches!(*mark, Mark::Stale(of, _) if of == member)));
+        let stale = stale.map(|member| count(record::stale(marks, member).count()));
         let undeclared: BTreeSet<ClientId> =
             leader.inherited.iter().map(|&(client, _)| client).collect();
         Report {
@@ -49,10 +50,11 @@ impl Coordinator {
             undeclared: undeclared.into_iter().collect(),
             later: leader.later(),
             evicting: leader.evictions.keys().copied().collect(),
-            unsync: count(&|mark| matches!(*mark, Mark::Unsync(_))),
+            unsync: count(record::unsync(marks).count()),
             stale: stale.collect(),
+            others: leader.others(),
             resyncing: leader.job_region(),
-            holes: u32::try_from(leader.holes().len()).unwrap_or(u32::MAX),
+            holes: count(leader.holes().len()),
         }
     }
 

@@ -82,12 +82,21 @@ impl Leader {
     fn pick(&self) -> Option<Region> {
         let marks = &self.commit.marks;
         let rebuilding = |member: &MemberId| self.config.slot(*member).state == State::Rebuilding;
-        let members = self.config.live().filter(rebuilding);
-        let stale = members.flat_map(|member| record::stale(marks, member));
-        let regions = record::unsync(marks).chain(stale);
-        let regions: BTreeSet<Region> = regions.filter(|&region| !self.is_holed(region)).collect();
-        let waited = regions.iter().find(|&&region| self.is_waited_for(region));
-        waited.or(regions.first()).copied()
+        let members: Vec<MemberId> = self.config.live().filter(rebuilding).collect();
+        let stale = |member, region| marks.contains(&Mark::Stale(member, region));
+        let wrong = |region: &Region| {
+            let stale = members.iter().any(|&member| stale(member, *region));
+            stale || marks.contains(&Mark::Unsync(*region))
+        };
+        let whole = |region: &Region| !self.is_holed(*region);
+        let waited = |region: &Region| self.is_waited_for(*region) && wrong(region);
+        let waited = self.waited.iter().copied().filter(waited).find(whole);
+        // All regions of a member may be stale: only the first of them is looked at.
+        let first = || {
+            let stale = members.iter().filter_map(|&it| record::stale(marks, it).find(whole));
+            stale.chain(record::unsync(marks).find(whole)).min()
+        };
+        waited.or_else(first)
     }
 
     /// Moves the job on.

@@ -3,7 +3,7 @@
 use super::*;
 
 fn raise(member: &mut Member, epoch: u64, out: &mut Vec<Action>) {
-    let order = ToMember::Control(Term(1), Order::Raise(Epoch(epoch), Vec::new()));
+    let order = ToMember::Control(Term(1), Order::Raise(DiskId(0), Epoch(epoch), Vec::new()));
     member.handle(Event::Message(Peer::Candidate(CandidateId(0)), order), out);
 }
 

@@ -26,7 +26,7 @@ fn frames_come_back() {
     let orders = [
         Order::Install(log),
         Order::Append(7, vec![Record { set: false, mark: Mark::Stale(MemberId(1), Region(2)) }]),
-        Order::Raise(Epoch(3), vec![(ClientId(1), Incarnation(2))]),
+        Order::Raise(DiskId(6), Epoch(3), vec![(ClientId(1), Incarnation(2))]),
     ];
     for order in orders {
         let message = ToMember::Control(Term(3), order);

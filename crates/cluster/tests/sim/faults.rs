@@ -29,6 +29,14 @@ pub enum Fault {
     Restore(Ms),
     /// The store has its latest content again.
     Repair,
+    /// A member's disk dies for good; a blank one takes its place after this time.
+    Replace(usize, Ms),
+    /// A disk that was replaced is in its old place for this time.
+    OldDisk(usize, Ms),
+    /// Somebody looks at the disk in place, until then.
+    Disk(usize, Ms),
+    /// The coordinator that leads dies.
+    CrashLeader,
 }
 
 /// Faults end here.
@@ -89,4 +97,26 @@ pub fn schedule(rng: &mut Rng, ground: &Ground) -> Vec<(Ms, Fault)> {
 pub fn restore(rng: &mut Rng) -> Option<(Ms, Fault)> {
     let (at, time) = (rng.within(1000, CALM_MS - 500), rng.within(50, 2500));
     rng.percent(15).then_some((at, Fault::Restore(time)))
+}
+
+/// In some seeds disks are replaced, too. Drawn apart, as above.
+pub fn replace(rng: &mut Rng, ground: &Ground) -> Vec<(Ms, Fault)> {
+    let mut faults = Vec::new();
+    if !rng.percent(15) {
+        return faults;
+    }
+    let index = rng.below(ground.members.len() as u64) as usize;
+    for _ in 0..rng.within(1, 3) {
+        let (at, time) = (rng.within(600, CALM_MS - 1500), rng.within(5, 800));
+        faults.push((at, Fault::Replace(index, time)));
+        // A takeover in the middle of it.
+        if rng.percent(40) {
+            faults.push((at + time + rng.within(300, 700), Fault::CrashLeader));
+        }
+        if rng.percent(60) {
+            let (late, time) = (rng.within(600, 2500), rng.within(5, 1200));
+            faults.push(((at + late).min(CALM_MS), Fault::OldDisk(index, time)));
+        }
+    }
+    faults
 }

@@ -8,7 +8,7 @@ use cluster::client::Client;
 use cluster::config::{Config, Level, Mode, Shape, Slot, State};
 use cluster::coordinator::Coordinator;
 use cluster::ids::{
-    ArrayId, BootId, ClientId, Epoch, Incarnation, MemberId, Ms, Region, RequestId, Term,
+    ArrayId, BootId, ClientId, DiskId, Epoch, Incarnation, MemberId, Ms, Region, RequestId, Term,
 };
 use cluster::member::{Header, Member};
 use cluster::timing::Timing;
@@ -97,17 +97,26 @@ pub enum Storing {
     Entry(usize, Vec<u8>),
 }
 
-pub struct MemberNode {
-    pub host: Host,
-    pub machine: Option<Member>,
+/// A member's disk, and what it has promised.
+pub struct DiskState {
+    pub number: DiskId,
     pub medium: Medium,
     pub slots: [Vec<u8>; 2],
     pub area: Vec<u8>,
-    /// What is being written.
-    pub storing: Option<Storing>,
     /// The last header known to be durable.
     pub header: Header,
     pub promise: Promise,
+}
+
+pub struct MemberNode {
+    pub host: Host,
+    pub machine: Option<Member>,
+    /// The disk in place.
+    pub disk: DiskState,
+    /// Disks that were in place before.
+    pub drawer: Vec<DiskState>,
+    /// What is being written.
+    pub storing: Option<Storing>,
     /// Extra time of each request, until then.
     pub slow: (Ms, Ms),
 }
@@ -167,13 +176,17 @@ impl Ground {
         let mut member = |rng: &mut Rng| MemberNode {
             host: host(rng),
             machine: None,
-            medium: Medium::default(),
-            slots: [Vec::new(), Vec::new()],
-            // Small, so that it is full often; or none at all.
-            area: vec![0; UNIT_BYTES * areas.pick(&[0, 1, 2, 5])],
+            disk: DiskState {
+                number: DiskId(0),
+                medium: Medium::default(),
+                slots: [Vec::new(), Vec::new()],
+                // Small, so that it is full often; or none at all.
+                area: vec![0; UNIT_BYTES * areas.pick(&[0, 1, 2, 5])],
+                header: Header::default(),
+                promise: Promise::default(),
+            },
+            drawer: Vec::new(),
             storing: None,
-            header: Header::default(),
-            promise: Promise::default(),
             slow: (0, 0),
         };
         let client = |rng: &mut Rng| ClientNode {
@@ -209,9 +222,15 @@ impl Ground {
         candidates.chain(members).chain((0..self.clients.len()).map(Node::Client)).collect()
     }
 
+    /// The disk of a member that the configuration names.
+    pub fn named(&self, config: &Config, member: MemberId) -> &DiskState {
+        let (node, number) =
+            (&self.members[usize::from(member.0)], config.slot(member).boot.disk());
+        node.drawer.iter().find(|disk| disk.number == number).unwrap_or(&node.disk)
+    }
+
     /// Regions that a mark of the durable log of this member makes dirty.
-    pub fn dirty(&self, member: MemberId) -> BTreeSet<Region> {
-        let header = &self.members[usize::from(member.0)].header;
-        cluster::record::dirty(&header.log.marks)
+    pub fn dirty(&self, config: &Config, member: MemberId) -> BTreeSet<Region> {
+        cluster::record::dirty(&self.named(config, member).header.log.marks)
     }
 }

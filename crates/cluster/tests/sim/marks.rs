@@ -65,5 +65,12 @@ marks! {
     RECOVERED = "stripe: a block is recovered from the others";
     REFUSED = "stripe: a request in a region with a hole is refused";
     ACCEPTED = "stripe: the loss of a hole is accepted";
+    REPLACED = "replace: a blank disk takes a slot";
+    REPLACED_AGAIN = "replace: a second blank disk takes it";
+    REPLACED_TAKEOVER = "replace: another coordinator ends it";
+    REPLACED_REBUILT = "replace: the disk is rebuilt and in sync";
+    BLANK_WAITS = "replace: a blank disk answers for a member that is not missing";
+    OLD_DISK = "replace: a disk that was replaced answers";
+    OLD_DISK_MISSING = "replace: a disk that was replaced answers for a missing member";
     TORN_READ = "read: a block that a dead client was writing";
 }

@@ -29,6 +29,12 @@ fn pieces(block: u64, bytes: &[u8]) -> impl Iterator<Item = (u64, u64)> {
 }
 
 impl Medium {
+    /// So many blocks of garbage.
+    pub fn garbage(rng: &mut Rng, blocks: u64) -> Medium {
+        let durable = (0..blocks).map(|block| (block, rng.below(u64::MAX))).collect();
+        Medium { durable, ..Medium::default() }
+    }
+
     pub fn begin(&mut self, io: IoId, stamp: Stamp, request: Io) {
         self.running.insert(io, (stamp, request, self.first + self.cache.len()));
     }

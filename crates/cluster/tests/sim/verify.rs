@@ -8,6 +8,7 @@
 //! | I4 | `stored`: log positions only rise; `applied`: no write of a deposed coordinator |
 //! | I5 | `stored`, `applied`: numbers only rise; nothing refused changes the medium |
 //! | I6 | `acknowledged`: every member in sync has the write |
+//! | I6, I12 | `replaced`: all regions of a blank disk are stale before it is a member |
 //! | I7, I8 | `applied`: no resync write in a held region; `alone`: one holder if exclusive |
 //! | I11 | `start`: a member finds every mark that was durable; append areas of 0 to 5 entries |
 //! | I11 | `stored`: no header has more marks than there is room for; 1 to 3 in some seeds |
@@ -20,6 +21,7 @@
 //! Not expressed yet: I14 (nobody reports mismatches yet). Of I8, overlapping read-modify-writes
 //! show as I2, I3 and I6.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use cluster::code;
@@ -67,13 +69,13 @@ pub fn counts(config: &Config, member: usize, stamp: &Stamp) -> bool {
 }
 
 impl Ground {
-    fn marks(&self, member: MemberId) -> &std::collections::BTreeSet<Mark> {
-        &self.members[usize::from(member.0)].header.log.marks
+    fn marks(&self, config: &Config, member: MemberId) -> &BTreeSet<Mark> {
+        &self.named(config, member).header.log.marks
     }
 
     /// A write took effect on a member's medium.
     pub fn applied(&self, config: &Config, member: usize, stamp: &Stamp, stripe: u64) -> Verdict {
-        let promise = &self.members[member].promise;
+        let promise = &self.members[member].disk.promise;
         require(stamp.epoch >= promise.epoch, || {
             format!("I5: member {member} raised to {:?} executes {stamp:?}", promise.epoch)
         })?;
@@ -86,7 +88,8 @@ impl Ground {
                     format!("I5: member {member} fenced {client:?} {least:?}, executes {stamp:?}")
                 })?;
                 let mark = Mark::Held(region, client, incarnation);
-                let logged = config.in_sync().all(|member| self.marks(member).contains(&mark));
+                let logged =
+                    config.in_sync().all(|member| self.marks(config, member).contains(&mark));
                 require(logged || !live, || {
                     format!("I1: {stamp:?} writes stripe {stripe} without a durable {mark:?}")
                 })
@@ -103,7 +106,8 @@ impl Ground {
                     }
                     _ => false,
                 };
-                let held = config.in_sync().any(|member| self.marks(member).iter().any(held));
+                let held =
+                    config.in_sync().any(|member| self.marks(config, member).iter().any(held));
                 // One of an earlier epoch is drained before this one is open.
                 let current = live && stamp.epoch >= config.epoch;
                 require(!held || !current, || {
@@ -115,7 +119,7 @@ impl Ground {
 
     /// A member's header became durable.
     pub fn stored(&self, member: usize, old: &Header) -> Verdict {
-        let new = &self.members[member].header;
+        let new = &self.members[member].disk.header;
         let least = old.least.iter().all(|(id, least)| new.least.get(id) >= Some(least));
         let rises = new.epoch >= old.epoch && new.term >= old.term && new.boot >= old.boot;
         require(rises && least, || format!("I5: member {member} falls back: {old:?} {new:?}"))?;
@@ -134,7 +138,7 @@ impl Ground {
         let Some(node) = self.clients.get(client.0 as usize) else { return false };
         let holds = node.machine.as_ref().is_some_and(|machine| machine.holds(region));
         let refuses = |member: MemberId| {
-            let least = &self.members[usize::from(member.0)].header.least;
+            let least = &self.named(config, member).header.least;
             least.get(&client).is_some_and(|&least| of < least)
         };
         holds && node.incarnation == of && !config.in_sync().all(refuses)
@@ -158,7 +162,7 @@ impl Ground {
     pub fn clean_regions_match(&self, config: &Config) -> Verdict {
         let in_sync: Vec<MemberId> = config.in_sync().collect();
         for region in (0..config.shape.regions).map(Region) {
-            if in_sync.iter().all(|&member| self.dirty(member).contains(&region)) {
+            if in_sync.iter().all(|&member| self.dirty(config, member).contains(&region)) {
                 continue;
             }
             for stripe in config.shape.stripes(region) {
@@ -175,8 +179,8 @@ impl Ground {
         Ok(())
     }
 
-    fn piece(&self, member: MemberId, stripe: u64, cached: bool) -> Vec<u8> {
-        let medium = &self.members[usize::from(member.0)].medium;
+    fn piece(&self, config: &Config, member: MemberId, stripe: u64, cached: bool) -> Vec<u8> {
+        let medium = &self.named(config, member).medium;
         let piece = if cached { medium.view(stripe) } else { medium.after_crash(stripe) };
         piece.to_le_bytes().to_vec()
     }
@@ -189,7 +193,7 @@ impl Ground {
     /// The blocks of a stripe as a reader would compute them.
     pub fn content(&self, config: &Config, stripe: u64, cached: bool) -> Option<Vec<u8>> {
         let sources = code::sources(config, stripe, |member| config.is_in_sync(member))?;
-        let piece = |member: MemberId| (member, self.piece(member, stripe, cached));
+        let piece = |member: MemberId| (member, self.piece(config, member, stripe, cached));
         let got = sources.into_iter().map(piece).collect();
         Some(code::content(config, stripe, &got))
     }
@@ -203,7 +207,9 @@ impl Ground {
         cached: bool,
     ) -> Option<MemberId> {
         let pieces = code::pieces(&config.shape, config.slots.len(), stripe, content);
-        config.in_sync().find(|member| self.piece(*member, stripe, cached) != pieces[member])
+        config
+            .in_sync()
+            .find(|member| self.piece(config, *member, stripe, cached) != pieces[member])
     }
 
     /// A write is acknowledged.
@@ -212,7 +218,7 @@ impl Ground {
         if config.shape.level.is_striped() {
             return self.durable(config, (stripe, at), value);
         }
-        let medium = |member: MemberId| &self.members[usize::from(member.0)].medium;
+        let medium = |member: MemberId| &self.named(config, member).medium;
         // A restart since may have lost it; the boot in the next epoch accounts for that.
         let lost = |member: MemberId| medium(member).lost.contains(&stripe);
         if cells.len() < CELLS && config.in_sync().any(lost) {
@@ -276,12 +282,31 @@ impl Ground {
         let columns = code::columns(shape.level, members, stripe).into_iter().take(count);
         let differs = |index: usize, member: MemberId| {
             let first = if mirror { 0 } else { 8 * index };
-            let has = (first..).zip(self.piece(member, stripe, false));
+            let has = (first..).zip(self.piece(config, member, stripe, false));
             has.filter(|(byte, _)| (at..at + bytes.len()).contains(byte))
                 .any(|(byte, has)| bytes[byte - at] != has)
         };
         let mut data = columns.enumerate().filter(|(_, member)| config.is_in_sync(*member));
         data.find(|&(index, member)| differs(index, member)).map(|(_, member)| member)
+    }
+}
+
+impl Ground {
+    /// A slot changes its disk: every log in sync says that all its regions are stale.
+    pub fn replaced(&self, old: &Config, new: &Config) -> Verdict {
+        let disk = |config: &Config, member| config.slot(member).boot.disk();
+        for member in old.members().filter(|&member| disk(old, member) != disk(new, member)) {
+            let (from, to) = (old.slot(member).state, new.slot(member).state);
+            require((from, to) == (State::Missing, State::Rebuilding), || {
+                format!("I12: another disk is {member:?}: {old:?} {new:?}")
+            })?;
+            for region in (0..new.shape.regions).map(Region) {
+                let mark = Mark::Stale(member, region);
+                let logged = new.in_sync().all(|other| self.marks(new, other).contains(&mark));
+                require(logged, || format!("I6: another disk is {member:?} without a {mark:?}"))?;
+            }
+        }
+        Ok(())
     }
 }
 

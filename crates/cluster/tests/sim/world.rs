@@ -3,6 +3,7 @@
 mod carry;
 mod deviate;
 mod happen;
+mod replace;
 mod restore;
 mod work;
 
@@ -18,7 +19,7 @@ use cluster::member::{Header, IoId, Member, Peer};
 use cluster::message::{FromClient, FromMember, ToClient, ToMember};
 
 use crate::faults::{self, CALM_MS, Fault, schedule};
-use crate::ground::{Ground, MemberNode, Node, Storing, TIMING};
+use crate::ground::{DiskState, Ground, Node, Storing, TIMING};
 use crate::marks;
 use crate::oracle::{self, CELLS, Oracle};
 use crate::rng::Rng;
@@ -93,6 +94,10 @@ pub struct World {
     pub patches: Option<Rng>,
     /// Draws of worlds in which they read and write several stripes at once, too.
     pub runs: Option<Rng>,
+    /// Draws of disks that take the place of others.
+    pub blanks: Rng,
+    /// The term when the last blank disk was put in.
+    pub blank_term: Term,
     /// The last host that held each region exclusively.
     pub holders: BTreeMap<cluster::ids::Region, ClientId>,
     /// The epoch in which a client sent a write of a stripe that is not complete.
@@ -142,12 +147,15 @@ impl World {
             // Drawn apart: the other worlds stay as they were.
             patches: patches.percent(40).then_some(patches),
             runs: runs.percent(40).then_some(runs),
+            blanks: Rng::stream(seed, "blanks", 0),
+            blank_term: Term(0),
             holders: BTreeMap::new(),
             sent: BTreeMap::new(),
         };
         let restore = faults::restore(&mut Rng::stream(seed, "restore", 0));
+        let replaced = faults::replace(&mut Rng::stream(seed, "replacement", 0), &world.ground);
         let planned = world.plan.is_some();
-        for (at, fault) in faults.into_iter().chain(restore).filter(|_| !planned) {
+        for (at, fault) in faults.into_iter().chain(restore).chain(replaced).filter(|_| !planned) {
             world.at(at, Event::Fault(fault));
         }
         for node in world.ground.nodes() {
@@ -233,7 +241,7 @@ impl World {
             return Some(format!("{config:?}"));
         }
         for member in config.members() {
-            let dirty = self.ground.dirty(member);
+            let dirty = self.ground.dirty(config, member);
             if !dirty.is_empty() {
                 return Some(format!("{member:?} has dirty {dirty:?}"));
             }
@@ -284,13 +292,13 @@ impl World {
             }
             Node::Member(index) => {
                 let mut out = Vec::new();
-                let MemberNode { slots: [one, other], area, .. } = &self.ground.members[index];
+                let DiskState { slots: [one, other], area, .. } = &self.ground.members[index].disk;
                 let machine = Member::start([one, other], area, &mut out);
                 let found = machine.durable().clone();
                 let replayed = found.generation > Header::newest([one, other]).1.generation;
                 let node = &mut self.ground.members[index];
-                let fits = found == node.header;
-                let old = node.header.clone();
+                let fits = found == node.disk.header;
+                let old = node.disk.header.clone();
                 node.machine = Some(machine);
                 if !fits {
                     self.require(Err(format!("I5: member {index} lost {old:?}, has {found:?}")));
@@ -321,7 +329,7 @@ impl World {
                 }
             }
             Node::Member(index) => {
-                let lost = self.ground.members[index].medium.crash(&mut self.rng);
+                let lost = self.ground.members[index].disk.medium.crash(&mut self.rng);
                 if lost {
                     self.mark(marks::CACHE_LOST);
                 }
@@ -345,6 +353,7 @@ impl World {
     fn tear(&mut self, index: usize) {
         let node = &mut self.ground.members[index];
         let Some(storing) = node.storing.take() else { return };
+        let node = &mut node.disk;
         let mut new = node.header.clone();
         let (place, at, bytes, torn) = match storing {
             Storing::Header(slot, bytes) => {

@@ -1,7 +1,7 @@
 //! A member's disk.
 //!
 //! ```text
-//!   0        label: magic, array, slot, shape      one block, written last by a format
+//!   0        label: array, slot, disk, shape       one block, written last by a format
 //!   1 MiB    header slot 0                         epoch, term, fences, grant log
 //!   4 MiB    header slot 1                         written by turns
 //!   7 MiB    append area                           grant log since the last header
@@ -169,7 +169,6 @@ pub async fn format(disk: &dyn Disk, label: &Label) -> Result<()> {
         at += len;
     }
     disk.submit(Op::flush()).await.result?;
-    let header = Header { generation: 1, ..Header::default() };
-    store(disk, 1, &wire::encode(&header)).await?;
+    store(disk, 1, &wire::encode(&Header::fresh(label.disk))).await?;
     write(disk, 0, &bytes).await
 }

@@ -167,7 +167,10 @@ impl MemberServer {
             Ok(ask) if !holder.may_ask(&ask) => forbidden(holder),
             Ok(Ask::Describe) => {
                 let sector = self.0.disk.limits().logical_block;
-                Told::Described(area::data_bytes(&*self.0.disk), sector, self.label())
+                let station = self.0.station.borrow();
+                let label =
+                    station.as_ref().map(|it| (it.label.clone(), it.machine.durable().epoch));
+                Told::Described(area::data_bytes(&*self.0.disk), sector, label)
             }
             Ok(Ask::Format(label)) => match self.format(label).await {
                 Ok(boot) => Told::Formatted(boot),

@@ -14,7 +14,9 @@ use std::time::Duration;
 
 use cluster::config::{Config, Level, Mode, Shape, Slot, State};
 use cluster::decisions::{Outcome, Request, Value, Version};
-use cluster::ids::{ArrayId, BootId, CandidateId, ClientId, Epoch, Incarnation, MemberId, Term};
+use cluster::ids::{
+    ArrayId, BootId, CandidateId, ClientId, DiskId, Epoch, Incarnation, MemberId, Term,
+};
 use cluster::roles::Holder;
 use cluster::session::{Ask, Hello, Label, Speaker, Told};
 use cluster::timing::Timing;
@@ -29,6 +31,7 @@ use net::cluster::door::Session;
 use net::cluster::member::MemberServer;
 
 const ARRAY: ArrayId = ArrayId(9);
+const DISK: DiskId = DiskId(7);
 pub const BLOCK: usize = 4096;
 
 struct Register(RefCell<(Version, Value)>);
@@ -100,10 +103,10 @@ impl Rig {
         let disks: Vec<Rc<MemDisk>> = (0..3).map(|_| disk()).collect();
         for (disk, member) in disks.iter().zip(0..) {
             let (name, member) = (String::from("pool"), MemberId(member));
-            let label = Label { name, array: ARRAY, member, members: 3, shape };
+            let label = Label { name, array: ARRAY, member, disk: DISK, members: 3, shape };
             complete(area::format(&**disk, &label)).unwrap().unwrap();
         }
-        let slots = vec![Slot { state: State::InSync, boot: BootId(1) }; 3];
+        let slots = vec![Slot { state: State::InSync, boot: BootId::first(DISK) }; 3];
         let config = Config { array: ARRAY, epoch: Epoch(1), shape, slots };
         let value = Value { term: Term(0), leader: CandidateId(0), config };
         let store = Rc::new(Register(RefCell::new((Version(1), value))));

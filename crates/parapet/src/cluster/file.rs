@@ -32,10 +32,12 @@ use ::cluster::session::{Hello, Speaker};
 use ::cluster::timing::Timing;
 use os::Address;
 use serde::{Deserialize, Serialize};
+use toml::Spanned;
 
 use super::keys::Keys;
 use super::links::Target;
 use super::store::Place;
+use crate::atomic_file;
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::flags::{self, tcp_address};
 use crate::places;
@@ -266,7 +268,8 @@ impl Cluster {
         self.coordinators.iter().map(|at| self.target(at, Role::Coordinator))
     }
 
-    fn target(&self, at: &Endpoint, role: Role) -> Target {
+    /// A process of the cluster at this address.
+    pub(crate) fn target(&self, at: &Endpoint, role: Role) -> Target {
         Target { at: at.clone(), role, keys: self.keys.clone() }
     }
 
@@ -310,6 +313,31 @@ impl ClusterArg {
     pub(crate) fn read(&self) -> Result<Cluster> {
         Cluster::read(&self.file)
     }
+
+    /// Gives a member another address. Everything else in the file stays.
+    ///
+    /// # Errors
+    /// If the file cannot be written; it keeps its content.
+    pub(crate) fn move_member(&self, member: MemberId, to: &Endpoint) -> Result<()> {
+        let path = places::absolute(&self.file);
+        let failed = |error: std::io::Error| of_path(&path, &error);
+        let text = fs::read_to_string(&path).map_err(failed)?;
+        let text = moved(&text, member, to).expect("the file was read a moment ago");
+        atomic_file::replace(&path, text.as_bytes()).map_err(failed)
+    }
+}
+
+/// The content of a cluster file with another address of a member.
+fn moved(text: &str, member: MemberId, to: &Endpoint) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Members {
+        members: Vec<Spanned<String>>,
+    }
+    let Members { members } = toml::from_str(text).ok()?;
+    let mut text = text.to_owned();
+    let new = toml::Value::String(to.to_string()).to_string();
+    text.replace_range(members.get(usize::from(member.0))?.span(), &new);
+    Some(text)
 }
 
 #[cfg(test)]
@@ -335,6 +363,20 @@ mod tests {
         assert_eq!((again.members, again.array), (cluster.members.clone(), cluster.array));
         assert_eq!(cluster.write_new(&path).unwrap_err().id, Id::Signature);
         fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_member_moves_and_everything_else_stays() {
+        let file = |second: &str| {
+            let comment = "# first\nmembers = [\n  'unix:/a', # 0\n  ";
+            TEXT.replace("members = ['unix:/a', ", comment)
+                .replace("'10.0.0.1:7600'", &format!("{second} # 1\n"))
+        };
+        let to = address("unix:/b\"c").unwrap();
+        let text = moved(&file("'10.0.0.1:7600'"), MemberId(1), &to).unwrap();
+        assert_eq!(text, file("'unix:/b\"c'"));
+        assert_eq!(Cluster::parse(&text).unwrap().0.members[1], to);
+        assert_eq!(moved(&text, MemberId(2), &to), None);
     }
 
     #[test]

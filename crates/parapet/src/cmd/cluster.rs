@@ -12,6 +12,7 @@ mod create;
 mod evict;
 mod explain;
 mod key;
+mod replace;
 mod status;
 
 /// Share one array among several hosts
@@ -33,6 +34,7 @@ enum ClusterVerb {
     Explain(explain::Args),
     Evict(evict::Args),
     AcceptLoss(accept_loss::Args),
+    Replace(replace::Args),
     Key(key::Args),
 }
 
@@ -52,6 +54,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         ClusterVerb::Explain(args) => explain::run(&args, terminal),
         ClusterVerb::Evict(args) => evict::run(&args, terminal),
         ClusterVerb::AcceptLoss(args) => accept_loss::run(&args, terminal),
+        ClusterVerb::Replace(args) => replace::run(&args, terminal),
         ClusterVerb::Key(args) => key::run(&args, terminal),
     }
 }

@@ -2,6 +2,7 @@
 
 mod fence;
 mod local;
+mod replace;
 mod sectors;
 
 use std::process::{Child, Stdio};

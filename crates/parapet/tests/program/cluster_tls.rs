@@ -231,7 +231,9 @@ fn a_cluster_works_over_tls_and_each_certificate_does_its_own_work_only() {
     let report = talk(&rig.coordinator, "b", OPERATOR, Some(&Ask::Report));
     assert!(matches!(&report, Outcome(Ok(Told::Report(report))) if report.active), "{report:?}");
     let described = talk(&member, "b", OPERATOR, Some(&Ask::Describe));
-    let Outcome(Ok(Told::Described(_, _, Some(label)))) = described else { panic!("no label") };
+    let Outcome(Ok(Told::Described(_, _, Some((label, _))))) = described else {
+        panic!("no label")
+    };
     let format = Ask::Format(label);
     assert!(talk(&member, "b", OPERATOR, Some(&format)).is_refusal());
     assert!(matches!(

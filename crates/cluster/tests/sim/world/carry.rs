@@ -185,8 +185,8 @@ impl World {
             match action {
                 member::Action::Store { slot, generation, bytes } => {
                     let node = &self.ground.members[index];
-                    let [one, other] = &node.slots;
-                    if node.header.generation > Header::newest([one, other]).1.generation {
+                    let [one, other] = &node.disk.slots;
+                    if node.disk.header.generation > Header::newest([one, other]).1.generation {
                         self.mark(marks::CHECKPOINT);
                     }
                     self.begin_storing(index, generation, Storing::Header(slot, bytes));
@@ -199,7 +199,7 @@ impl World {
                         self.tell(|| format!("{me:?} writes block {block} for {stamp:?}"));
                     }
                     let delay = self.rng.below(5) + self.slowness(index);
-                    self.ground.members[index].medium.begin(io, stamp, request);
+                    self.ground.members[index].disk.medium.begin(io, stamp, request);
                     self.at(self.now + delay, Event::Finished(index, life, io));
                 }
                 member::Action::Send(peer, message) => {
@@ -232,7 +232,7 @@ impl World {
 
     /// What an answer promises; what a refusal shows.
     fn note_promise(&mut self, index: usize, message: &FromMember) {
-        let promise = &mut self.ground.members[index].promise;
+        let promise = &mut self.ground.members[index].disk.promise;
         match message {
             FromMember::Control(term, _, answer) => {
                 if !matches!(answer, Answer::Deposed(_) | Answer::Alive(_)) {

@@ -150,6 +150,7 @@ impl World {
                 if let FromMember::Control(_, _, Answer::LogIs(_, log)) = &message {
                     self.note_logs(log);
                 }
+                self.note_disk(index, member, &message);
                 self.candidate(index, coordinator::Event::Member(member, message));
             }
             (Node::Candidate(index), Packet::Beat(term)) => {
@@ -191,13 +192,13 @@ impl World {
         }
         let config = self.value.config.clone();
         if config.in_sync().any(|member| {
-            let header = &self.ground.members[usize::from(member.0)].header;
+            let header = &self.ground.named(&config, member).header;
             header.log.marks != log.marks
         }) {
             self.mark(marks::LOGS_DIFFER);
         }
         let raised = |member: cluster::ids::MemberId| {
-            self.ground.members[usize::from(member.0)].header.epoch >= config.epoch
+            self.ground.named(&config, member).header.epoch >= config.epoch
         };
         if config.epoch.0 > 1 && !config.live().all(raised) {
             self.mark(marks::TAKEOVER_UNDECIDED);
@@ -210,14 +211,16 @@ impl World {
         }
         let node = &mut self.ground.members[index];
         match node.storing.take().expect("something is being written") {
-            Storing::Header(slot, bytes) => node.slots[slot] = bytes,
-            Storing::Entry(at, bytes) => node.area[at..at + bytes.len()].copy_from_slice(&bytes),
+            Storing::Header(slot, bytes) => node.disk.slots[slot] = bytes,
+            Storing::Entry(at, bytes) => {
+                node.disk.area[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
         }
         let mut out = Vec::new();
         let machine = node.machine.as_mut().expect("it lives");
-        let old = node.header.clone();
+        let old = node.disk.header.clone();
         machine.handle(member::Event::Stored(generation), &mut out);
-        node.header = machine.durable().clone();
+        node.disk.header = machine.durable().clone();
         self.tell(|| format!("member {index} has stored generation {generation}"));
         let config = self.value.config.clone();
         let verdict = self.ground.stored(index, &old);
@@ -230,7 +233,7 @@ impl World {
 
     /// Regions that this header changes from unsync to clean, and other news of the log.
     fn note_marks(&mut self, index: usize, old: &member::Header, config: &Config) {
-        let new = self.ground.members[index].header.log.marks.clone();
+        let new = self.ground.members[index].disk.header.log.marks.clone();
         if new == old.log.marks {
             return;
         }
@@ -259,7 +262,7 @@ impl World {
         if self.ground.members[index].host.life != life {
             return;
         }
-        let Some((stamp, request, bytes)) = self.ground.members[index].medium.end(io) else {
+        let Some((stamp, request, bytes)) = self.ground.members[index].disk.medium.end(io) else {
             return;
         };
         let config = self.value.config.clone();
@@ -318,6 +321,7 @@ impl World {
         let term = self.value.term;
         self.tell(|| format!("decided: {term:?} {new:?}"));
         self.require(verify::decided(&old, &new));
+        self.require(self.ground.replaced(&old, &new));
         if old == new {
             return;
         }
@@ -327,7 +331,7 @@ impl World {
             self.fault(split);
         }
         let raised = |member: cluster::ids::MemberId| {
-            self.ground.members[usize::from(member.0)].header.epoch >= old.epoch
+            self.ground.named(&old, member).header.epoch >= old.epoch
         };
         if !old.live().all(raised) {
             self.mark(marks::TWO_CHANGES);
@@ -336,14 +340,22 @@ impl World {
         if resyncs.filter(|machine| machine.resyncing().is_some()).count() > 0 {
             self.mark(marks::RESYNC_ABANDONED);
         }
-        for (before, after) in old.slots.iter().zip(&new.slots) {
+        for (index, (before, after)) in old.slots.iter().zip(&new.slots).enumerate() {
+            if before.boot.disk() != after.boot.disk() {
+                self.note_replaced(index, before.boot.disk());
+            }
             let restarted = before.boot != after.boot;
             let mark = match (before.state, after.state) {
                 (State::InSync, State::Missing) => marks::REMOVED,
                 (State::InSync, State::Rebuilding) => marks::RESTARTED,
                 (State::InSync, State::InSync) if restarted => marks::MASS_RESTART,
                 (State::Missing, State::Rebuilding) => marks::RETURNED,
-                (State::Rebuilding, State::InSync) => marks::REBUILT,
+                (State::Rebuilding, State::InSync) => {
+                    if after.boot.disk().0 != 0 {
+                        self.mark(marks::REPLACED_REBUILT);
+                    }
+                    marks::REBUILT
+                }
                 (State::Rebuilding, State::Missing) => marks::REBUILDING_AGAIN,
                 (State::Rebuilding, State::Rebuilding) if restarted => marks::REBUILDING_AGAIN,
                 _ => continue,
@@ -403,6 +415,10 @@ impl World {
             Fault::Store(time) => self.store_bad_until = now + time,
             Fault::Restore(time) => self.restore(time),
             Fault::Repair => self.repair(),
+            Fault::Replace(index, time) => self.replace(index, time),
+            Fault::OldDisk(index, time) => self.old_disk(index, time),
+            Fault::Disk(index, until) => self.look_at_disk(index, until),
+            Fault::CrashLeader => self.crash_leader(),
         }
     }
 }

@@ -22,14 +22,13 @@ impl World {
         let same = |old: &Value| old.config == now.config && old.term < now.term;
         // Nobody has heard of an epoch that was only decided. And where half of the members
         // suffice, those that were removed later cannot contradict.
-        let members = &self.ground.members;
         let half = now.config.slots.len() / 2;
+        let epoch = |member| self.ground.named(&now.config, member).header.epoch;
         let told = now.config.shape.level != Level::Mirror
             && now.config.needed() > half
-            && now
-                .config
-                .live()
-                .all(|member| members[usize::from(member.0)].header.epoch >= now.config.epoch);
+            && now.config.live().all(|member| epoch(member) >= now.config.epoch)
+            // Disks of the past with a membership of the past contradict nothing.
+            && self.ground.members.iter().all(|node| node.drawer.is_empty());
         let fits = |old: &&Value| same(old) || (told && old.config.epoch < now.config.epoch);
         let backups: Vec<Value> = self.past.iter().filter(fits).cloned().collect();
         if backups.is_empty() || self.restored.is_some() {

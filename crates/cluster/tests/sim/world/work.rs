@@ -170,7 +170,8 @@ impl World {
         self.mark(marks::REFUSED);
         // A client is evicted, and a member was not in sync.
         let dead = |mark: &Mark| matches!(mark, Mark::Evicted(_, upto) if upto.0 > 0);
-        let evicted = self.ground.members.iter().any(|node| node.header.log.marks.iter().any(dead));
+        let evicted =
+            self.ground.members.iter().any(|node| node.disk.header.log.marks.iter().any(dead));
         let degraded = self.marks.contains(marks::REMOVED) || self.marks.contains(marks::RESTARTED);
         let story = || String::from("a request is refused without a reason");
         self.require(if evicted && degraded { Ok(()) } else { Err(story()) });

@@ -13,6 +13,7 @@ use ::io::Clock;
 use net::cluster::coordinator::{CoordinatorServer, Duty};
 use os::Spawner;
 
+use super::status::other_disk;
 use crate::api::ClusterServing;
 use crate::cluster::file::{Cluster, ClusterArg, Endpoint, address};
 use crate::cluster::host::{self, Exposure, until_stopped};
@@ -151,6 +152,9 @@ fn log_changes(before: &Report, now: &Report) {
     }
     if let Some(config) = &now.config {
         log_members(before.config.as_ref(), config);
+    }
+    for &(member, epoch) in now.others.iter().filter(|other| !before.others.contains(other)) {
+        tracing::warn!("member {}: {}", member.0, other_disk(epoch));
     }
     let clients = |report: &Report| -> Vec<ClientId> {
         report.clients.iter().map(|joined| joined.client).collect()

@@ -16,6 +16,7 @@ use ::cluster::timing::Timing;
 use clap::ValueEnum;
 use os::Spawner;
 
+use super::replace::new_disk;
 use super::status::{level_word, mode_word};
 use crate::api::Changed;
 use crate::cluster::file::{self, Cluster, Endpoint, address};
@@ -99,8 +100,6 @@ enum ModeArg {
 const BLOCK_BYTES: u32 = 4096;
 /// Most members of a level without an order.
 const MOST_MEMBERS: usize = 32;
-/// The boot of a member that was just formatted.
-const FIRST_BOOT: BootId = BootId(1);
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let level = args.check()?;
@@ -230,7 +229,7 @@ async fn plan(args: &Args, level: Level, cluster: &Cluster, on: &Spawner) -> Res
                 least = least.min(bytes);
                 sector = sector.max(bytes_of_sector);
             }
-            Told::Described(_, _, Some(label)) => {
+            Told::Described(_, _, Some((label, _))) => {
                 let message =
                     format!("{address}: the disk is member {} of {}", label.member.0, label.name);
                 let action = "if that array is not needed any more, restart its server with \
@@ -267,7 +266,9 @@ async fn plan(args: &Args, level: Level, cluster: &Cluster, on: &Spawner) -> Res
         let action = format!("choose a larger --region, or smaller disks: at most {most} regions");
         return Err(Failure::new(Id::Shape, message, action));
     }
-    let slots = vec![Slot { state: State::InSync, boot: FIRST_BOOT }; members];
+    let boots = (0..members).map(|_| new_disk().map(BootId::first));
+    let slots = boots.map(|boot| Ok(Slot { state: State::InSync, boot: boot? }));
+    let slots = slots.collect::<Result<_>>()?;
     Ok(Config { array: cluster.array, epoch: Epoch(1), shape, slots })
 }
 
@@ -290,7 +291,8 @@ async fn format(cluster: &Cluster, config: &Config, on: &Spawner) -> Result<()> 
     let mut formatted: Vec<String> = Vec::new();
     for (member, address) in cluster.slots() {
         let (name, shape) = (cluster.name.clone(), config.shape);
-        let label = Label { name, array: cluster.array, member, members, shape };
+        let (array, disk) = (cluster.array, config.slot(member).boot.disk());
+        let label = Label { name, array, member, disk, members, shape };
         // Zeroing a disk takes as long as it takes.
         let told = ask(&address, &cluster.operator(member), &Ask::Format(label), None, on).await;
         let failure = match told {

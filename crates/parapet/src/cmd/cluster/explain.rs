@@ -85,7 +85,8 @@ fn members(status: &ClusterStatus) -> Vec<String> {
                 regions(stale)
             )),
             "missing" => all.push(format!(
-                "member {slot} is missing, {} behind: start its server, and it is rebuilt",
+                "member {slot} is missing, {} behind: start its server, and it is rebuilt; if its \
+                 disk is dead, `parapet cluster replace` rebuilds it onto another one",
                 regions(stale)
             )),
             _ => {}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ::cluster::code;
 use ::cluster::config::{Config, Level, Mode, State};
-use ::cluster::ids::MemberId;
+use ::cluster::ids::{Epoch, MemberId};
 use ::cluster::session::{Ask, Report, Told};
 use os::Spawner;
 
@@ -136,9 +136,14 @@ async fn member_of(
 ) -> ClusterMember {
     let hello = cluster.operator(member);
     let problem = match ask(address, &hello, &Ask::Describe, Some(PATIENCE), on).await {
-        Ok(Told::Described(_, _, Some(label))) => {
+        Ok(Told::Described(_, _, Some((label, _)))) => {
             let right = (label.array, label.member) == (cluster.array, member);
-            (!right).then(|| format!("this is member {} of {}", label.member.0, label.name))
+            let other = report.others.iter().find(|(other, _)| *other == member);
+            match other {
+                _ if !right => Some(format!("this is member {} of {}", label.member.0, label.name)),
+                Some((_, epoch)) => Some(other_disk(*epoch).into()),
+                None => None,
+            }
         }
         Ok(Told::Described(..)) => Some("the disk is not formatted".into()),
         Ok(_) => Some("another kind of process answers".into()),
@@ -146,15 +151,27 @@ async fn member_of(
     };
     let place = usize::from(member.0);
     let config = report.config.as_ref();
-    let state = match config.and_then(|config| config.slots.get(place)).map(|slot| slot.state) {
-        Some(State::InSync) => "in_sync",
-        Some(State::Rebuilding) => "rebuilding",
-        Some(State::Missing) => "missing",
-        None => "unknown",
-    };
+    let slot = config.and_then(|config| config.slots.get(place));
+    let state = slot.map_or("unknown", |slot| state_word(slot.state));
     let stale_regions = report.stale.get(place).copied().unwrap_or(0);
     let (slot, address, state) = (member.0, address.to_string(), state.into());
     ClusterMember { slot, address, state, stale_regions, problem }
+}
+
+pub(super) fn state_word(state: State) -> &'static str {
+    match state {
+        State::InSync => "in_sync",
+        State::Rebuilding => "rebuilding",
+        State::Missing => "missing",
+    }
+}
+
+/// What a disk of this epoch is that the coordinator does not count as the member.
+pub(super) fn other_disk(epoch: Epoch) -> &'static str {
+    match epoch {
+        Epoch(0) => "a blank disk: it takes the slot when the member is missing",
+        _ => "this disk was replaced: stop its server",
+    }
 }
 
 fn clients_of(report: &Report) -> Vec<ClusterClient> {
