@@ -77,7 +77,7 @@ mount -t "$fs" "$disk" /run/fs
 kill -KILL "$client"
 wait "$client" || true
 ! dd if=/dev/zero of=/run/fs/file.1 bs=4k count=1 conv=notrunc,fsync || fail "a dead client writes"
-# The kernel has removed the disk of a dead ublk server, so nothing of the old mount reaches a new one.
+# The kernel has removed the disk of a dead ublk server: nothing of the old mount reaches a new one.
 if [ "$how" = nbd ]; then
 	! "$parapet" cluster client "$cluster" --id 1 --attach --how "$how" 2>refusal ||
 		fail "a client joins while the disk of a killed one is mounted"

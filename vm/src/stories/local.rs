@@ -1,7 +1,7 @@
 //! Local disks (`parapet attach`) by ublk and by the kernel's NBD client: a file system is used
 //! while a member fails, the server is killed, ended and started again, and a spare is rebuilt.
-//! Size, flush, FUA, trim and read-only reach the device. A client of a cluster has one, too. All of
-//! it happens in the guest, with members in its memory.
+//! Size, flush, FUA, trim and read-only reach the device. A client of a cluster has a local disk,
+//! too. All of it happens in the guest, with members in its memory.
 
 use std::path::Path;
 use std::process::Command;
