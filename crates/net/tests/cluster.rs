@@ -2,11 +2,15 @@
 #![allow(clippy::unwrap_used, unreachable_pub, missing_docs)]
 
 #[allow(dead_code)]
+#[path = "time/hand.rs"]
+mod hand;
+#[allow(dead_code)]
 #[path = "nbd/pipe.rs"]
 mod pipe;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::time::Duration;
 
 use cluster::config::{Level, Mode, Shape};
 use cluster::ids::{
@@ -16,8 +20,9 @@ use cluster::message::{Answer, FromMember, Io, Order, Refusal, Stamp, ToMember, 
 use cluster::roles::Holder;
 use cluster::session::{Ask, Hello, Label, Speaker, Told};
 use cluster::wire::{self, Frame};
+use hand::Hand;
 use io::tasks::complete;
-use io::{MemDisk, TaskSet};
+use io::{Completion, Completions, Disk, Done, Limits, MemDisk, Op, TaskSet, Ticket};
 use net::cluster::area;
 use net::cluster::door::Session;
 use net::cluster::member::MemberServer;
@@ -28,6 +33,7 @@ const CLIENT: Who = Who::Client(ClientId(1), Incarnation(5));
 /// A running server and the endings of its connections.
 struct Rig {
     tasks: Rc<TaskSet>,
+    clock: Rc<Hand>,
     server: MemberServer,
     endings: Rc<RefCell<Vec<String>>>,
 }
@@ -49,11 +55,16 @@ fn label(member: u16) -> Label {
 
 impl Rig {
     fn new(disk: &Rc<MemDisk>) -> Rig {
-        let tasks = Rc::new(TaskSet::new());
+        Rig::over(Rc::clone(disk) as _)
+    }
+
+    fn over(disk: Rc<dyn Disk>) -> Rig {
+        let (tasks, clock) = (Rc::new(TaskSet::new()), Rc::new(Hand::default()));
         let on = Rc::clone(&tasks);
         let spawn = Rc::new(move |task| on.spawn(task));
-        let server = complete(MemberServer::start(Rc::clone(disk) as _, spawn)).unwrap().unwrap();
-        Rig { tasks, server, endings: Rc::default() }
+        let server = MemberServer::start(disk, Rc::clone(&clock) as _, spawn);
+        let server = complete(server).unwrap().unwrap();
+        Rig { tasks, clock, server, endings: Rc::default() }
     }
 
     fn connect(&self, speaker: Speaker) -> Peer {
@@ -114,6 +125,66 @@ fn member(disk: &Rc<MemDisk>) -> Rig {
 
 fn client(rig: &Rig) -> Peer {
     rig.connect(Speaker::Client(ClientId(1), Incarnation(5)))
+}
+
+/// A disk that keeps its requests while it hangs.
+struct Hanging {
+    disk: MemDisk,
+    hangs: Cell<bool>,
+    kept: RefCell<Vec<(Ticket, Op)>>,
+    answers: Completions<Done>,
+}
+
+impl Hanging {
+    fn go_on(&self) {
+        self.hangs.set(false);
+        for (ticket, op) in self.kept.take() {
+            self.answers.finish(ticket, complete(self.disk.submit(op)).unwrap());
+        }
+    }
+}
+
+impl Disk for Hanging {
+    fn submit(&self, op: Op) -> Completion<Done> {
+        if !self.hangs.get() {
+            return self.disk.submit(op);
+        }
+        let (ticket, answer) = self.answers.start();
+        self.kept.borrow_mut().push((ticket, op));
+        answer
+    }
+
+    fn limits(&self) -> Limits {
+        self.disk.limits()
+    }
+}
+
+#[test]
+fn a_member_whose_disk_hangs_answers_no_order() {
+    let disk = MemDisk::new(area::DATA_AT + (1 << 20));
+    let (hangs, kept, answers) = (Cell::new(false), RefCell::default(), Completions::new());
+    let disk = Rc::new(Hanging { disk, hangs, kept, answers });
+    let rig = Rig::over(Rc::clone(&disk) as _);
+    assert_eq!(rig.ask(&Ask::Format(label(1))), Told::Formatted(BootId::first(DISK)));
+    let leader = rig.connect(Speaker::Candidate(CandidateId(0)));
+    let raise = Order::Raise(DISK, Epoch(3), Vec::new());
+    assert_eq!(rig.order(&leader, raise), Answer::Raised(Epoch(3)));
+    let writer = client(&rig);
+    disk.hangs.set(true);
+    rig.send(&writer, &data(3, 1, 1, Io::Flush));
+    let probe = ToMember::Control(Term(1), Order::Probe);
+    let after = |time: Duration| {
+        rig.clock.now.set(time.as_nanos() as u64);
+        rig.send(&leader, &probe);
+        rig.told::<FromMember>(&leader).is_some()
+    };
+    assert!(after(Duration::from_secs(4)), "a slow disk");
+    assert!(!after(Duration::from_secs(4) + Duration::from_nanos(1)));
+    assert_eq!(rig.ask(&Ask::Describe), Told::Failed("the disk does not answer".into()));
+    assert_eq!(rig.told::<FromMember>(&writer), None);
+    disk.go_on();
+    assert_eq!(rig.told(&writer), Some(FromMember::Done(OpId(1), Vec::new())));
+    assert!(after(Duration::from_secs(9)), "it goes on");
 }
 
 #[test]
@@ -198,7 +269,8 @@ fn a_wrong_peer_is_refused_and_changes_nothing() {
 fn a_disk_with_other_data_is_not_formatted() {
     let disk = Rc::new(MemDisk::new(area::DATA_AT + (1 << 20)));
     let spawn = || Rc::new(|_| {}) as net::cluster::Spawn;
-    let start = || complete(MemberServer::start(Rc::clone(&disk) as _, spawn())).unwrap();
+    let clock = || Rc::new(Hand::default()) as _;
+    let start = || complete(MemberServer::start(Rc::clone(&disk) as _, clock(), spawn())).unwrap();
     disk.poke(1080, &[0x53, 0xef]);
     assert!(start().err().unwrap().to_string().contains("holds other data"));
     disk.poke(1080, &[0, 0]);

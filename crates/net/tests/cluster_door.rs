@@ -52,7 +52,7 @@ impl Rig {
         let guard = holder.map(|holder| Rc::new(Vouching(holder)) as Rc<dyn Guard>);
         let door = Rc::new(Door::new(Rc::clone(&clock) as _, guard));
         let disk = Rc::new(MemDisk::new(9 << 20));
-        let server = MemberServer::unformatted(disk, Rc::new(|_| {}));
+        let server = MemberServer::unformatted(disk, Rc::clone(&clock) as _, Rc::new(|_| {}));
         Rig { tasks, clock, door, server, endings: Rc::default() }
     }
 

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! The server is fail-stop: after a failed read or write it ends, and the coordinator counts it as
-//! MISSING. It cannot go on with a write whose outcome is unknown.
+//! MISSING. It cannot go on with a write whose outcome is unknown. While its disk hangs it answers
+//! no order: it counts as MISSING, too, and is rebuilt when the disk goes on.
 //!
 //! Invariants: a connection carries only messages of its speaker. Nobody is served before the boot
 //! of this start is durable.
@@ -16,13 +17,14 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{Error as StreamError, ErrorKind as Kind};
 use std::rc::Rc;
+use std::time::Duration;
 
 use cluster::ids::BootId;
 use cluster::member::{Action, Event, IoId, Member, Peer};
 use cluster::message::{FromMember, Io, MOST_IO_BYTES, ToMember, Who};
 use cluster::roles::Holder;
 use cluster::session::{Ask, Label, Speaker, Told};
-use io::{Disk, Error, Op, Pool, Result, Signal, Work};
+use io::{Clock, Disk, Error, Op, Pool, Result, Signal, Time, Work};
 
 use super::door::{Session, forbidden};
 use super::line::{self, Inbox, Line};
@@ -31,6 +33,9 @@ use super::{Spawn, area, sectors};
 
 /// Memory kept for pieces.
 const POOL_BYTES: usize = 4 << 20;
+/// A disk hangs when a request takes longer. Together with the time until a silent member is
+/// MISSING it is shorter than the patience with a client that is to give a region back.
+const HANGS_AFTER: Duration = Duration::from_secs(4);
 
 /// A disk that is served. Clones are the same server.
 #[derive(Clone)]
@@ -39,13 +44,16 @@ pub struct MemberServer(Rc<Shared>);
 struct Shared {
     disk: Rc<dyn Disk>,
     pool: Pool,
+    clock: Rc<dyn Clock>,
     spawn: Spawn,
     /// None until the disk is formatted.
     station: RefCell<Option<Station>>,
     /// Pieces of frames that arrived together.
     queued: RefCell<Vec<Asked>>,
     lines: RefCell<BTreeMap<u64, (Peer, Rc<Line>)>>,
-    next_line: Cell<u64>,
+    /// When the disk's requests began, by their numbers.
+    begun: RefCell<BTreeMap<u64, Time>>,
+    next: Cell<u64>,
     fault: RefCell<Option<Error>>,
     changed: Signal,
 }
@@ -67,9 +75,13 @@ impl MemberServer {
     ///
     /// # Errors
     /// If the disk fails, or its headers are damaged.
-    pub async fn start(disk: Rc<dyn Disk>, spawn: Spawn) -> Result<MemberServer> {
+    pub async fn start(
+        disk: Rc<dyn Disk>,
+        clock: Rc<dyn Clock>,
+        spawn: Spawn,
+    ) -> Result<MemberServer> {
         let label = area::label(&*disk).await?;
-        let server = MemberServer::unformatted(disk, spawn);
+        let server = MemberServer::unformatted(disk, clock, spawn);
         if let Some(label) = label {
             server.begin(label).await?;
         }
@@ -77,15 +89,17 @@ impl MemberServer {
     }
 
     /// Serves a disk for a format only, whatever it holds: its user has agreed to lose that.
-    pub fn unformatted(disk: Rc<dyn Disk>, spawn: Spawn) -> MemberServer {
+    pub fn unformatted(disk: Rc<dyn Disk>, clock: Rc<dyn Clock>, spawn: Spawn) -> MemberServer {
         MemberServer(Rc::new(Shared {
             disk,
             pool: Pool::new(POOL_BYTES),
+            clock,
             spawn,
             station: RefCell::default(),
             queued: RefCell::default(),
             lines: RefCell::default(),
-            next_line: Cell::new(0),
+            begun: RefCell::default(),
+            next: Cell::new(0),
             fault: RefCell::default(),
             changed: Signal::new(),
         }))
@@ -113,7 +127,27 @@ impl MemberServer {
     /// The disk's.
     pub async fn flush(&self) -> Result<()> {
         let flushed = self.data().submit(Op::flush());
-        flushed.await.result
+        self.watched(flushed).await.result
+    }
+
+    fn number(&self) -> u64 {
+        self.0.next.replace(self.0.next.get() + 1)
+    }
+
+    /// Waits for a request to the disk, and knows since when.
+    async fn watched<T>(&self, request: impl Future<Output = T>) -> T {
+        let number = self.number();
+        self.0.begun.borrow_mut().insert(number, self.0.clock.now());
+        let done = request.await;
+        self.0.begun.borrow_mut().remove(&number);
+        done
+    }
+
+    /// True if the oldest request to the disk takes too long.
+    pub fn hangs(&self) -> bool {
+        let begun = self.0.begun.borrow();
+        let oldest = begun.first_key_value();
+        oldest.is_some_and(|(_, &begun)| self.0.clock.now() - begun > HANGS_AFTER)
     }
 
     /// The data; before a format the disk.
@@ -154,7 +188,7 @@ impl MemberServer {
         if !self.label().as_ref().is_some_and(mine) {
             return refused("the peer means another array, or another member of it");
         }
-        let number = self.0.next_line.replace(self.0.next_line.get() + 1);
+        let number = self.number();
         self.0.lines.borrow_mut().insert(number, (peer, line));
         let ended = inbox.run(|frame| self.message(hello.speaker, peer, frame)).await;
         self.0.lines.borrow_mut().remove(&number);
@@ -165,6 +199,7 @@ impl MemberServer {
     async fn operate(&self, holder: &Holder, line: &Line, mut inbox: Inbox) -> StreamError {
         let told = match inbox.next().await {
             Ok(ask) if !holder.may_ask(&ask) => forbidden(holder),
+            Ok(Ask::Describe) if self.hangs() => Told::Failed("the disk does not answer".into()),
             Ok(Ask::Describe) => {
                 let sector = self.0.disk.limits().logical_block;
                 let station = self.0.station.borrow();
@@ -214,7 +249,10 @@ impl MemberServer {
         {
             return Err(refused("stripes are out of range, or their pieces have another length"));
         }
-        self.handle(Event::Message(peer, message));
+        // An order may wait; one of its sender's later copies is answered.
+        if !(matches!(message, ToMember::Control(..)) && self.hangs()) {
+            self.handle(Event::Message(peer, message));
+        }
         Ok(())
     }
 
@@ -245,14 +283,16 @@ impl MemberServer {
                 Action::Store { slot, generation, bytes } => {
                     let server = self.clone();
                     (self.0.spawn)(Box::pin(async move {
-                        let stored = area::store(&*server.0.disk, slot, &bytes).await;
+                        let stored = area::store(&*server.0.disk, slot, &bytes);
+                        let stored = server.watched(stored).await;
                         server.then(stored.map(|()| Event::Stored(generation)));
                     }));
                 }
                 Action::Append { at, generation, bytes } => {
                     let server = self.clone();
                     (self.0.spawn)(Box::pin(async move {
-                        let stored = area::append(&*server.0.disk, at, &bytes).await;
+                        let stored = area::append(&*server.0.disk, at, &bytes);
+                        let stored = server.watched(stored).await;
                         server.then(stored.map(|()| Event::Stored(generation)));
                     }));
                 }
@@ -318,7 +358,7 @@ impl MemberServer {
         }
         let mut read = Vec::new();
         for completion in running {
-            let done = completion.await;
+            let done = self.watched(completion).await;
             if let Err(error) = done.result {
                 return self.then(Err(error));
             }

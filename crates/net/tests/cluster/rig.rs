@@ -119,7 +119,10 @@ impl Rig {
     pub fn start(&self, member: usize) {
         let tasks = Rc::new(TaskSet::new());
         let disk = Rc::clone(&self.disks[member]);
-        let server = complete(MemberServer::start(disk, spawn(&tasks))).unwrap().unwrap();
+        let server =
+            complete(MemberServer::start(disk, Rc::clone(&self.clock) as _, spawn(&tasks)))
+                .unwrap()
+                .unwrap();
         self.members.borrow_mut()[member] = Some(Process { tasks, server });
     }
 

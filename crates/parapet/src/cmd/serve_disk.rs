@@ -1,10 +1,11 @@
 //! `parapet serve-disk`: a disk of this host as a member of a cluster.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ::cluster::roles::Role;
 use ::cluster::session::Label;
-use ::io::ErrorKind;
+use ::io::{Clock, ErrorKind};
 use net::cluster::area;
 use net::cluster::member::MemberServer;
 use os::{Options, Spawner};
@@ -47,6 +48,8 @@ pub(crate) struct Args {
 
 /// The name of a member's label among the signatures.
 const MEMBER: &str = "parapet_cluster_member";
+/// Between two looks whether the disk hangs.
+const GLANCE: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let keys = args.tls.files()?.map(Keys::load).transpose()?;
@@ -67,6 +70,8 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         tracing::info!("{what}");
         systemd::ready(&what);
         let (pid, role, array) = (std::process::id(), "disk".into(), label.map(|it| it.name));
+        let (watched, path, clock) = (server.clone(), args.disk.clone(), on.clock());
+        on.spawn_local(async move { watch(&watched, &path, &*clock).await });
         terminal.report(&ClusterServing { pid, role, array, what, address, attached: None });
         match until_stopped(&signals, server.failed()).await {
             Some(error) => Err(of_disk(&opened, &error)),
@@ -86,7 +91,7 @@ async fn start(opened: &Opened, args: &Args, on: &Spawner) -> Result<MemberServe
     let leaves = |signature: &SignatureView| signature.name == MEMBER;
     let leaves = allowed.iter().any(|allowed| allowed.on(&opened.path).is_some_and(leaves));
     if matches!(label, Ok(Some(_))) && !leaves {
-        let started = MemberServer::start(disk, spawn(on)).await;
+        let started = MemberServer::start(disk, on.clock(), spawn(on)).await;
         return started.map_err(|error| of_disk(opened, &error));
     }
     let mut found = contents(opened).await?;
@@ -99,7 +104,24 @@ async fn start(opened: &Opened, args: &Args, on: &Spawner) -> Result<MemberServe
         Err(_) => found.signatures.push(SignatureView { name: "data".into(), offset: 0 }),
     }
     probe::refuse_unnamed([(opened.path.as_path(), &found)], allowed)?;
-    Ok(MemberServer::unformatted(disk, spawn(on)))
+    Ok(MemberServer::unformatted(disk, on.clock(), spawn(on)))
+}
+
+/// Logs when the disk hangs, and when it goes on.
+async fn watch(server: &MemberServer, disk: &Path, clock: &dyn Clock) {
+    let mut hung = false;
+    loop {
+        clock.sleep_until(clock.now() + GLANCE).await;
+        match (hung, server.hangs()) {
+            (false, true) => tracing::warn!(
+                "{}: the disk does not answer: the cluster goes on without this member, if it can",
+                disk.display()
+            ),
+            (true, false) => tracing::info!("{}: the disk answers again", disk.display()),
+            _ => {}
+        }
+        hung = server.hangs();
+    }
 }
 
 fn words(disk: &str, label: Option<&Label>) -> String {

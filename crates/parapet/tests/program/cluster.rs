@@ -1,6 +1,7 @@
 //! Clusters of real processes: three members, two coordinators, two clients, and their deaths.
 
 mod fence;
+mod hangs;
 mod local;
 mod replace;
 mod sectors;

@@ -146,6 +146,7 @@ async fn member_of(
             }
         }
         Ok(Told::Described(..)) => Some("the disk is not formatted".into()),
+        Ok(Told::Failed(why)) => Some(why),
         Ok(_) => Some("another kind of process answers".into()),
         Err(failure) => Some(failure.message),
     };
