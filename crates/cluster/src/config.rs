@@ -12,6 +12,7 @@
 //!   MISSING      a blank disk            REBUILDING   of which all regions are stale, durably
 //! ```
 //!
+//! A silent member is removed only if those that answer are enough to serve the array.
 //! Another disk than that of the boot is nothing heard, unless it is blank and the slot MISSING.
 //!
 //! A configuration names the *boot* of each live member, and every request carries a boot. So a
@@ -219,11 +220,19 @@ impl Config {
         let pairs = self.slots.iter().zip(&seen);
         let entering = pairs.filter(|(slot, seen)| enters(slot, seen)).count();
         let mut in_sync = self.in_sync().count() + entering;
+        // If too few answer, a removal helps nobody, and whoever comes back first may be enough.
+        let answers = |(slot, seen): &(&Slot, &Seen)| {
+            slot.state == State::InSync && matches!(seen, Seen::Alive { .. })
+        };
+        let answering = self.slots.iter().zip(&seen).filter(answers).count() + entering;
+        let enough = answering >= self.needed();
         for (slot, seen) in next.slots.iter_mut().zip(seen) {
             let spare = in_sync > self.needed() || broken(Broken::RemovesTooMany);
             let before = slot.state;
             *slot = match (before, seen) {
-                (State::InSync, Seen::Silent) if spare => Slot { state: State::Missing, ..*slot },
+                (State::InSync, Seen::Silent) if spare && enough => {
+                    Slot { state: State::Missing, ..*slot }
+                }
                 (State::InSync, Seen::Silent) | (State::Missing, Seen::Silent) => *slot,
                 (State::InSync, Seen::Alive { boot, .. }) if boot == slot.boot => *slot,
                 (State::InSync, Seen::Alive { boot, .. })
@@ -302,7 +311,8 @@ mod tests {
         let fragments = |states, seen| next(Level::Fragments, states, seen);
         assert_eq!(fragments("iii", "aaa"), "same");
         assert_eq!(fragments("iii", "a.a"), "imi");
-        assert_eq!(fragments("iii", "..a"), "mii", "one more loss would lose the array");
+        assert_eq!(fragments("iii", "..a"), "same", "either of them may come back");
+        assert_eq!(fragments("iii", ".ba"), "mIi", "one more loss would lose the array");
         assert_eq!(fragments("iii", "aba"), "iRi");
         assert_eq!(fragments("iii", "bba"), "RIi", "the second one lost its cache for good");
         assert_eq!(fragments("imi", "aba"), "iRi");
@@ -317,12 +327,13 @@ mod tests {
         assert_eq!(fragments("iri", "ana"), "imi");
         assert_eq!(fragments("iri", "aoa"), "imi");
         assert_eq!(fragments("iii", "ana"), "imi");
-        assert_eq!(fragments("iii", "nna"), "mii", "the second one must come back");
+        assert_eq!(fragments("iii", "nna"), "same", "one of them must come back");
         assert_eq!(fragments("mii", "Aoa"), "rii", "the array needs the disk that it names");
         assert_eq!(fragments("rii", "Aoa"), "imi");
         let mirror = |states, seen| next(Level::Mirror, states, seen);
         assert_eq!(mirror("iii", "..a"), "mmi");
-        assert_eq!(mirror("ii", ".."), "mi");
+        assert_eq!(mirror("ii", ".."), "same");
+        assert_eq!(mirror("ii", ".a"), "mi");
         assert_eq!(mirror("mi", ".."), "same");
         assert_eq!(mirror("mi", ".b"), "mI");
         assert_eq!(

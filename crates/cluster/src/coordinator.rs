@@ -81,6 +81,9 @@ enum Role {
     Leading(Box<Leader>),
 }
 
+/// Most doublings of the time after which a leader gives way: about ten minutes.
+const MOST_DOUBLINGS: u32 = 8;
+
 /// The state machine.
 pub struct Coordinator {
     me: CandidateId,
@@ -95,6 +98,11 @@ pub struct Coordinator {
     elects_ms: Ms,
     /// The highest term heard of.
     floor: Term,
+    /// When a candidate that stands by was last heard.
+    standby_ms: Option<Ms>,
+    /// Since when too few members answer this leader, and how often it has given way for that.
+    lonely_ms: Option<Ms>,
+    gave_way: u32,
     role: Role,
     /// The number of the last store request, and since when it has no answer.
     asked: u64,
@@ -113,6 +121,9 @@ impl Coordinator {
             direct: None,
             elects_ms: now,
             floor: Term(0),
+            standby_ms: None,
+            lonely_ms: None,
+            gave_way: 0,
             role: Role::Standby,
             asked: 0,
             asked_ms: None,
@@ -166,10 +177,12 @@ impl Coordinator {
                 self.direct = Some((term, now));
                 self.heard(term, now);
             }
-            Event::Heard(term, ago_ms) if term >= self.floor => {
-                self.heard(term, now.saturating_sub(ago_ms));
+            Event::Heard(term, ago_ms) => {
+                self.standby_ms = Some(now);
+                if term >= self.floor {
+                    self.heard(term, now.saturating_sub(ago_ms));
+                }
             }
-            Event::Heard(..) => {}
             Event::Store(number, outcome) => {
                 if number == self.asked && self.asked_ms.take().is_some() {
                     self.outcome(outcome, out);
@@ -200,6 +213,7 @@ impl Coordinator {
             Role::Leading(leader) => {
                 out.push(Action::Beat(leader.term));
                 leader.tick(now, out);
+                self.give_way();
             }
             Role::Standby => {
                 if now.saturating_sub(self.heard_ms) > self.patience_ms() {
@@ -216,6 +230,26 @@ impl Coordinator {
     /// How long it waits for a coordinator. Candidates take turns, so that they rarely compete.
     fn patience_ms(&self) -> Ms {
         self.timing.takeover_ms * (2 + u64::from(self.me.0)) / 2
+    }
+
+    /// Stands by if too few members answer, and another candidate does: links may be cut, and that
+    /// one may reach more. Each time it waits twice as long, for they may all be down.
+    fn give_way(&mut self) {
+        let Role::Leading(leader) = &self.role else { return };
+        if leader.hears_enough() {
+            self.lonely_ms = None;
+            self.gave_way = if leader.is_active() { 0 } else { self.gave_way };
+            return;
+        }
+        let since = *self.lonely_ms.get_or_insert(self.now);
+        let patience = self.timing.takeover_ms << self.gave_way.min(MOST_DOUBLINGS);
+        let recent = |at: Ms| self.now.saturating_sub(at) <= self.timing.takeover_ms;
+        if self.now.saturating_sub(since) >= patience && self.standby_ms.is_some_and(recent) {
+            self.gave_way += 1;
+            self.stand_by();
+            // After all others.
+            self.heard_ms = self.now + 2 * self.timing.takeover_ms;
+        }
     }
 
     /// A coordinator was alive at `since`: no election, unless it has asked for the lead already.
@@ -250,6 +284,7 @@ impl Coordinator {
     }
 
     fn stand_by(&mut self) {
+        self.lonely_ms = None;
         self.role = Role::Standby;
         self.heard_ms = self.now;
         self.asked_ms = None;

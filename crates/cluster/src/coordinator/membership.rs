@@ -115,6 +115,12 @@ impl Leader {
         Seen::Alive { boot: watch.boot, ready }
     }
 
+    /// True if so many members in sync answer as the array needs.
+    pub(super) fn hears_enough(&self) -> bool {
+        let answers = |member: &MemberId| self.seen(*member) != Seen::Silent;
+        self.config.in_sync().filter(answers).count() >= self.config.needed()
+    }
+
     /// The membership that this leader wants next.
     pub(super) fn proposal(&mut self) -> Option<Config> {
         if self.reading.is_some() || self.later().is_some() {

@@ -155,6 +155,51 @@ mod tests {
         requests.collect()
     }
 
+    /// A leader that reaches too few members lets another candidate try, if there is one. Both may
+    /// reach too few, so it waits longer each time.
+    #[test]
+    fn a_leader_that_reaches_too_few_members_gives_way() {
+        let timing = Timing::DEFAULT;
+        let mut one = Coordinator::start(CandidateId(0), timing, 0);
+        let (level, mode) = (Level::Fragments, Mode::Shared);
+        let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 1, mode };
+        let slots = vec![Slot { state: State::InSync, boot: BootId(1) }; 3];
+        let config = Config { array: ArrayId(1), epoch: Epoch(1), shape, slots };
+        let mut value = Value { term: Term(7), leader: CandidateId(1), config };
+        let mut reigns = Vec::new();
+        for now in (0..200_000).step_by(100) {
+            let out = &mut Vec::new();
+            let before = one.leads();
+            // Nobody stands by at first.
+            if now >= 60_000 {
+                one.handle(now, Event::Heard(Term(0), now), out);
+            }
+            one.tick(now, out);
+            while let Some(Action::Store(number, request)) =
+                out.iter().find(|action| matches!(action, Action::Store(..))).cloned()
+            {
+                out.clear();
+                if let Request::Cas(_, new) = request {
+                    value = new;
+                }
+                let done = Outcome::Done(Version(1), value.clone());
+                one.handle(now, Event::Store(number, done), out);
+            }
+            match (before, one.leads()) {
+                (None, Some(_)) => reigns.push((now, None)),
+                (Some(_), None) => reigns.last_mut().expect("it began").1 = Some(now),
+                _ => {}
+            }
+        }
+        let lengths: Vec<Ms> = reigns.iter().filter_map(|(from, to)| Some((*to)? - from)).collect();
+        let patience = |doublings: u32| timing.member_ms + (timing.takeover_ms << doublings);
+        assert!(reigns[0].1.is_some_and(|end| end == 60_000), "{reigns:?}");
+        for (length, doublings) in lengths[1..].iter().zip(1..) {
+            assert!(length.abs_diff(patience(doublings)) <= 300, "{reigns:?}");
+        }
+        assert!(lengths.len() >= 4, "{reigns:?}");
+    }
+
     /// A candidate whose host was cut off hears nobody, and elects in vain. When the store answers
     /// again, the coordinator of the others is alive and must not be replaced.
     #[test]

@@ -145,7 +145,7 @@ fn log_changes(before: &Report, now: &Report) {
             systemd::status(&format!("leads in term {}", term.0));
         }
         (Some(term), None) => {
-            tracing::warn!("term {} is over: another candidate leads", term.0);
+            tracing::warn!("term {} is over: stands by", term.0);
             systemd::status("stands by");
         }
         _ => {}
