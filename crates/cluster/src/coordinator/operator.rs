@@ -44,7 +44,7 @@ impl Coordinator {
         Report {
             term: Some(leader.term),
             heard: None,
-            active: leader.is_active(),
+            active: leader.is_active() && leader.hears_enough(),
             config: Some(leader.config.clone()),
             clients: clients.collect(),
             undeclared: undeclared.into_iter().collect(),

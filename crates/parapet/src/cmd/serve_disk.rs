@@ -129,7 +129,7 @@ fn words(disk: &str, label: Option<&Label>) -> String {
         Some(label) => {
             format!("{disk} is member {} of {}, of {}", label.member.0, label.members, label.name)
         }
-        None => format!("{disk} waits for `parapet cluster create`"),
+        None => format!("{disk} waits for `parapet cluster create` or `replace`"),
     }
 }
 

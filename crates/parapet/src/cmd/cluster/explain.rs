@@ -1,6 +1,6 @@
 //! `parapet cluster explain`: the state in sentences, and what the next failure would do.
 
-use super::status::status;
+use super::status::{REPLACED, UNFORMATTED, status};
 use crate::api::{ClusterExplained, ClusterState, ClusterStatus, Sentence};
 use crate::cluster::file::{Cluster, ClusterArg};
 use crate::engine;
@@ -52,7 +52,8 @@ fn now(status: &ClusterStatus) -> String {
         ClusterState::Optimal => "all members are in sync; requests are served".into(),
         ClusterState::Degraded => "requests are served, with less redundancy".into(),
         ClusterState::Waiting => format!(
-            "requests wait: {} members are in sync, {} are needed, or a change is under way",
+            "requests wait: {} members are in sync, {} are needed and must answer, or a change is \
+             under way",
             status.in_sync(),
             status.members_needed
         ),
@@ -84,11 +85,23 @@ fn members(status: &ClusterStatus) -> Vec<String> {
                 "member {slot} gets every write; {} are still to be rebuilt",
                 regions(stale)
             )),
-            "missing" => all.push(format!(
-                "member {slot} is missing, {} behind: start its server, and it is rebuilt; if its \
-                 disk is dead, `parapet cluster replace` rebuilds it onto another one",
-                regions(stale)
-            )),
+            "missing" => {
+                let does = match member.problem.as_deref() {
+                    Some(UNFORMATTED) => {
+                        "its server has an empty disk, which `parapet cluster replace` makes the \
+                         member"
+                    }
+                    Some(REPLACED) => "it is rebuilt when its own disk is served",
+                    _ => {
+                        "start its server, and it is rebuilt; if its disk is dead, `parapet \
+                         cluster replace` rebuilds it onto another one"
+                    }
+                };
+                all.push(format!("member {slot} is missing, {} behind: {does}", regions(stale)));
+            }
+            _ if member.problem.is_some() && status.state == ClusterState::Waiting => {
+                all.push(format!("member {slot} is needed: start its server"));
+            }
             _ => {}
         }
         if let Some(problem) = &member.problem {

@@ -5,7 +5,7 @@
 //! finds the blank disk by itself. A repeated command goes on where an earlier one ended.
 
 use ::cluster::config::{Config, Level, State};
-use ::cluster::ids::{BootId, DiskId, Epoch, MemberId};
+use ::cluster::ids::{DiskId, Epoch, MemberId};
 use ::cluster::roles::Role;
 use ::cluster::session::{Ask, Label, Report, Told};
 use os::Spawner;
@@ -46,16 +46,18 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let (executor, member) = (engine::executor()?, MemberId(args.member));
     let on = executor.spawner();
     let (to, moves) = args.place(&cluster)?;
-    let found = executor.block_on(find(&cluster, member, (&to, moves), &on))?;
-    if let Some(label) = &found.label {
+    let found = executor.block_on(find(&cluster, member, &to, &on))?;
+    if found.label.is_some() {
         let size = Size(needed_bytes(&found.config));
         terminal.say(format!("{}: member {}: a new disk, rebuilt whole", cluster.name, member.0));
         terminal.say(format!("  erase {to}, {size} of data"));
-        if args.consent.dry_run {
-            let message = format!("{}: nothing was changed", cluster.name);
-            terminal.report(&Changed { message, array: None });
-            return Ok(Exit::Done);
-        }
+    }
+    if args.consent.dry_run {
+        let message = format!("{}: nothing was changed", cluster.name);
+        terminal.report(&Changed { message, array: None });
+        return Ok(Exit::Done);
+    }
+    if let Some(label) = &found.label {
         terminal.confirm(args.consent.yes, "Erase this disk?", &Answer::Yes)?;
         // Zeroing a disk takes as long as it takes.
         let (hello, format) = (cluster.operator(member), Ask::Format(label.clone()));
@@ -64,7 +66,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
             told => return Err(unexpected(&to, told)),
         }
     }
-    if moves && !args.consent.dry_run {
+    if moves {
         args.cluster.move_member(member, &to.at)?;
     }
     let message = format!("{}: member {}: {to} takes the slot", cluster.name, member.0);
@@ -127,12 +129,7 @@ struct Found {
 ///
 /// # Errors
 /// If the member is not missing, or the disk is not empty, or too small.
-async fn find(
-    cluster: &Cluster,
-    member: MemberId,
-    (to, moves): (&Target, bool),
-    on: &Spawner,
-) -> Result<Found> {
+async fn find(cluster: &Cluster, member: MemberId, to: &Target, on: &Spawner) -> Result<Found> {
     let config = current(cluster, on).await?;
     let slot = config.slots.get(usize::from(member.0)).copied();
     let slot = slot.ok_or_else(|| {
@@ -140,14 +137,10 @@ async fn find(
         Failure::new(Id::NoMember, message, "compare the cluster file with that of other hosts")
     })?;
     let told = ask(to, &cluster.operator(member), &Ask::Describe, Some(PATIENCE), on).await;
-    // A blank disk in its place says that the old one is gone, before a timeout does.
-    let blank = told.as_ref().is_ok_and(|told| is_blank(told, &config, member));
-    if slot.state != State::Missing && (moves || !blank) {
-        let message = format!("member {} is {}", member.0, state_word(slot.state));
-        let action = "only a missing member can be replaced: stop its server, and wait until \
-            parapet cluster status shows it as missing";
-        return Err(Failure::new(Id::WrongState, message, action));
+    if slot.state != State::Missing {
+        return Err(present(&config, member));
     }
+    let blank = told.as_ref().is_ok_and(|told| is_blank(told, &config, member));
     let label = match told? {
         Told::Described(bytes, sector, None) => {
             check_room(to, &config, (bytes, sector))?;
@@ -158,11 +151,28 @@ async fn find(
         }
         Told::Described(_, _, Some(_)) if blank => None,
         Told::Described(_, _, Some((label, _))) => {
-            return Err(occupied(to, &label, is_slot(&label, &config, member), slot.boot));
+            return Err(occupied(to, &label, &config, member));
         }
         told => return Err(unexpected(to, told)),
     };
     Ok(Found { config, label })
+}
+
+/// The failure for a member that is not missing.
+fn present(config: &Config, member: MemberId) -> Failure {
+    let state = config.slot(member).state;
+    let message = format!("member {} is {}", member.0, state_word(state).replace('_', " "));
+    let action = match state {
+        State::Rebuilding => "wait until parapet cluster status shows it as in sync",
+        State::InSync if config.in_sync().count() <= config.needed() => {
+            "the array needs this disk: serve it again, and wait until the others are in sync"
+        }
+        _ => {
+            "only a missing member can be replaced: stop its server, and wait until \
+             parapet cluster status shows it as missing"
+        }
+    };
+    Failure::new(Id::WrongState, message, action)
 }
 
 /// True for an empty disk, and for one that was formatted for the slot and has not taken it yet.
@@ -215,10 +225,10 @@ fn check_room(to: &Target, config: &Config, (bytes, sector): (u64, u32)) -> Resu
 }
 
 /// The failure for a disk that is a member.
-fn occupied(to: &Target, label: &Label, same: bool, boot: BootId) -> Failure {
-    let (member, name) = (label.member.0, &label.name);
-    let (message, action) = match same {
-        true if label.disk == boot.disk() => (
+fn occupied(to: &Target, label: &Label, config: &Config, slot: MemberId) -> Failure {
+    let (member, name, array) = (label.member.0, &label.name, config.array);
+    let (message, action) = match is_slot(label, config, slot) {
+        true if label.disk == config.slot(slot).boot.disk() => (
             format!("{to}: this is the disk of member {member} itself"),
             "wait: it is rebuilt by itself",
         ),
@@ -226,6 +236,10 @@ fn occupied(to: &Target, label: &Label, same: bool, boot: BootId) -> Failure {
             format!("{to}: the disk was member {member} of {name}, and was replaced"),
             "serve an empty disk, or restart its server with \
              --overwrite-signature=parapet_cluster_member@0x0",
+        ),
+        false if label.array == array => (
+            format!("{to}: the disk is member {member} of this cluster"),
+            "serve it at the address of that member; serve an empty disk here",
         ),
         false => (
             format!("{to}: the disk is member {member} of {name}"),

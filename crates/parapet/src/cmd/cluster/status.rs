@@ -145,7 +145,7 @@ async fn member_of(
                 None => None,
             }
         }
-        Ok(Told::Described(..)) => Some("the disk is not formatted".into()),
+        Ok(Told::Described(..)) => Some(UNFORMATTED.into()),
         Ok(Told::Failed(why)) => Some(why),
         Ok(_) => Some("another kind of process answers".into()),
         Err(failure) => Some(failure.message),
@@ -167,11 +167,16 @@ pub(super) fn state_word(state: State) -> &'static str {
     }
 }
 
+/// A disk without a label.
+pub(super) const UNFORMATTED: &str = "the disk is not formatted";
+/// A disk that was a member.
+pub(super) const REPLACED: &str = "this disk was replaced: stop its server";
+
 /// What a disk of this epoch is that the coordinator does not count as the member.
 pub(super) fn other_disk(epoch: Epoch) -> &'static str {
     match epoch {
         Epoch(0) => "a blank disk: it takes the slot when the member is missing",
-        _ => "this disk was replaced: stop its server",
+        _ => REPLACED,
     }
 }
 

@@ -121,7 +121,7 @@ fn a_new_disk_may_have_another_address() {
 fn only_an_empty_disk_replaces_a_missing_member() {
     let mut rig = Rig::new("exclusive");
     let message = rig.world.refused(&REPLACE, 3, "PPT-3006");
-    assert!(message.contains("member 1 is in_sync"), "{message}");
+    assert!(message.contains("member 1 is in sync"), "{message}");
     let of = |member| REPLACE.map(|word| if word == "1" { member } else { word });
     rig.world.refused(&of("3"), 5, "PPT-5002");
     rig.world.refused(&of("x"), 2, "PPT-2001");
@@ -129,6 +129,16 @@ fn only_an_empty_disk_replaces_a_missing_member() {
     rig.until_missing(1);
     rig.world.refused(&REPLACE, 4, "PPT-4001");
     rig.rename("m1", "old");
+    // One more is away: the array needs member 2, and nobody else has its data.
+    rig.stop_member(2);
+    let message =
+        rig.world.refused(&REPLACE.map(|word| if word == "1" { "2" } else { word }), 3, "PPT-3006");
+    assert!(message.contains("the array needs this disk"), "{message}");
+    until(|| rig.status()["state"] == "waiting");
+    let explained = rig.world.ok(&["cluster", "explain", "pool.toml"]);
+    assert!(explained.contains("member 2 is needed: start its server"), "{explained}");
+    rig.start_member(2);
+    until(|| rig.status()["state"] == "degraded");
     rig.world.file("m1", MEMBER_BYTES - 1);
     rig.start_member(1);
     let message = rig.world.refused(&REPLACE, 2, "PPT-2002");
@@ -138,7 +148,7 @@ fn only_an_empty_disk_replaces_a_missing_member() {
     fs::copy(rig.world.path("m0"), rig.world.path("m1")).unwrap();
     rig.start_member(1);
     let message = rig.world.refused(&REPLACE, 3, "PPT-3001");
-    assert!(message.contains("member 0 of pool"), "{message}");
+    assert!(message.contains("member 0 of this cluster"), "{message}");
     rig.stop_member(1);
     // Its own disk is there after all.
     rig.rename("old", "m1");
