@@ -233,7 +233,8 @@ impl Coordinator {
     }
 
     /// Stands by if too few members answer, and another candidate does: links may be cut, and that
-    /// one may reach more. Each time it waits twice as long, for they may all be down.
+    /// one may reach more. The first time it does so at once, then it waits twice as long each time,
+    /// for they may all be down.
     fn give_way(&mut self) {
         let Role::Leading(leader) = &self.role else { return };
         if leader.hears_enough() {
@@ -242,7 +243,7 @@ impl Coordinator {
             return;
         }
         let since = *self.lonely_ms.get_or_insert(self.now);
-        let patience = self.timing.takeover_ms << self.gave_way.min(MOST_DOUBLINGS);
+        let patience = self.timing.takeover_ms * ((1 << self.gave_way.min(MOST_DOUBLINGS)) - 1);
         let recent = |at: Ms| self.now.saturating_sub(at) <= self.timing.takeover_ms;
         if self.now.saturating_sub(since) >= patience && self.standby_ms.is_some_and(recent) {
             self.gave_way += 1;

@@ -192,7 +192,8 @@ mod tests {
             }
         }
         let lengths: Vec<Ms> = reigns.iter().filter_map(|(from, to)| Some((*to)? - from)).collect();
-        let patience = |doublings: u32| timing.member_ms + (timing.takeover_ms << doublings);
+        let patience =
+            |doublings: u32| timing.member_ms + timing.takeover_ms * ((1 << doublings) - 1);
         assert!(reigns[0].1.is_some_and(|end| end == 60_000), "{reigns:?}");
         for (length, doublings) in lengths[1..].iter().zip(1..) {
             assert!(length.abs_diff(patience(doublings)) <= 300, "{reigns:?}");
