@@ -233,8 +233,8 @@ impl Coordinator {
     }
 
     /// Stands by if too few members answer, and another candidate does: links may be cut, and that
-    /// one may reach more. The first time it does so at once, then it waits twice as long each time,
-    /// for they may all be down.
+    /// one may reach more. The first time it does so at once. They may all be down, so then it
+    /// waits twice as long each time.
     fn give_way(&mut self) {
         let Role::Leading(leader) = &self.role else { return };
         if leader.hears_enough() {

@@ -43,6 +43,8 @@ pub(super) struct Leader {
     pub(super) timing: Timing,
     pub(super) now: Ms,
     pub(super) begun_ms: Ms,
+    /// When it had read the log: clients have their lease from then on.
+    pub(super) read_ms: Ms,
     pub(super) version: Version,
     pub(super) config: Config,
     /// The last proposal without a known outcome; only a mutant looks at it.
@@ -97,6 +99,7 @@ impl Leader {
             timing,
             now,
             begun_ms: now,
+            read_ms: now,
             version,
             watches: vec![Watch::default(); config.slots.len()],
             config,
@@ -325,7 +328,7 @@ impl Leader {
                 self.evict(client, incarnation, None);
             }
         }
-        if late(self.begun_ms) {
+        if late(self.read_ms) {
             for (client, incarnation) in self.inherited.clone() {
                 self.evict(client, incarnation, None);
             }

@@ -81,7 +81,7 @@ impl Leader {
             .collect();
         self.commit = Commit::new(self.term, marks, self.most_marks);
         self.reading = None;
-        self.begun_ms = self.now;
+        self.read_ms = self.now;
         for (client, incarnation) in self.inherited.clone() {
             let evicted = record::evicted(&self.commit.marks, client);
             if let Some(upto) = evicted.filter(|&upto| incarnation <= upto) {
