@@ -31,7 +31,7 @@ impl Timing {
         tick_ms: 200,
         member_ms: 3000,
         lease_ms: 9000,
-        margin_ms: 1000,
+        margin_ms: 900,
         drain_ms: 9000,
         takeover_ms: 2500,
         store_ms: 2000,
