@@ -81,7 +81,7 @@ enum Role {
     Leading(Box<Leader>),
 }
 
-/// Most doublings of the time after which a leader gives way: about ten minutes.
+/// Most doublings of the time after which a leader steps down: about ten minutes.
 const MOST_DOUBLINGS: u32 = 8;
 
 /// The state machine.
@@ -100,9 +100,9 @@ pub struct Coordinator {
     floor: Term,
     /// When a candidate that stands by was last heard.
     standby_ms: Option<Ms>,
-    /// Since when too few members answer this leader, and how often it has given way for that.
-    lonely_ms: Option<Ms>,
-    gave_way: u32,
+    /// Since when too few members answer this leader, and how often it has stepped down for that.
+    cut_off_ms: Option<Ms>,
+    step_downs: u32,
     role: Role,
     /// The number of the last store request, and since when it has no answer.
     asked: u64,
@@ -122,8 +122,8 @@ impl Coordinator {
             elects_ms: now,
             floor: Term(0),
             standby_ms: None,
-            lonely_ms: None,
-            gave_way: 0,
+            cut_off_ms: None,
+            step_downs: 0,
             role: Role::Standby,
             asked: 0,
             asked_ms: None,
@@ -213,7 +213,7 @@ impl Coordinator {
             Role::Leading(leader) => {
                 out.push(Action::Beat(leader.term));
                 leader.tick(now, out);
-                self.give_way();
+                self.step_down();
             }
             Role::Standby => {
                 if now.saturating_sub(self.heard_ms) > self.patience_ms() {
@@ -235,18 +235,18 @@ impl Coordinator {
     /// Stands by if too few members answer, and another candidate does: links may be cut, and that
     /// one may reach more. The first time it does so at once. They may all be down, so then it
     /// waits twice as long each time.
-    fn give_way(&mut self) {
+    fn step_down(&mut self) {
         let Role::Leading(leader) = &self.role else { return };
         if leader.hears_enough() {
-            self.lonely_ms = None;
-            self.gave_way = if leader.is_active() { 0 } else { self.gave_way };
+            self.cut_off_ms = None;
+            self.step_downs = if leader.is_active() { 0 } else { self.step_downs };
             return;
         }
-        let since = *self.lonely_ms.get_or_insert(self.now);
-        let patience = self.timing.takeover_ms * ((1 << self.gave_way.min(MOST_DOUBLINGS)) - 1);
+        let since = *self.cut_off_ms.get_or_insert(self.now);
+        let patience = self.timing.takeover_ms * ((1 << self.step_downs.min(MOST_DOUBLINGS)) - 1);
         let recent = |at: Ms| self.now.saturating_sub(at) <= self.timing.takeover_ms;
         if self.now.saturating_sub(since) >= patience && self.standby_ms.is_some_and(recent) {
-            self.gave_way += 1;
+            self.step_downs += 1;
             self.stand_by();
             // After all others.
             self.heard_ms = self.now + 2 * self.timing.takeover_ms;
@@ -285,7 +285,7 @@ impl Coordinator {
     }
 
     fn stand_by(&mut self) {
-        self.lonely_ms = None;
+        self.cut_off_ms = None;
         self.role = Role::Standby;
         self.heard_ms = self.now;
         self.asked_ms = None;

@@ -158,7 +158,7 @@ mod tests {
     /// A leader that reaches too few members lets another candidate try, if there is one. Both may
     /// reach too few, so it waits longer each time.
     #[test]
-    fn a_leader_that_reaches_too_few_members_gives_way() {
+    fn a_leader_that_reaches_too_few_members_steps_down() {
         let timing = Timing::DEFAULT;
         let mut one = Coordinator::start(CandidateId(0), timing, 0);
         let (level, mode) = (Level::Fragments, Mode::Shared);
