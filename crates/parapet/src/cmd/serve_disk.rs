@@ -112,7 +112,8 @@ async fn watch(server: &MemberServer, disk: &Path, clock: &dyn Clock) {
     let mut hung = false;
     loop {
         clock.sleep_until(clock.now() + GLANCE).await;
-        match (hung, server.hangs()) {
+        let hangs = server.hangs();
+        match (hung, hangs) {
             (false, true) => tracing::warn!(
                 "{}: the disk does not answer: the cluster goes on without this member, if it can",
                 disk.display()
@@ -120,7 +121,7 @@ async fn watch(server: &MemberServer, disk: &Path, clock: &dyn Clock) {
             (true, false) => tracing::info!("{}: the disk answers again", disk.display()),
             _ => {}
         }
-        hung = server.hangs();
+        hung = hangs;
     }
 }
 

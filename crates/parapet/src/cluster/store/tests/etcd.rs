@@ -9,7 +9,7 @@ use super::*;
 use crate::https;
 
 /// How long a step may take before the test counts as failed.
-const LIMIT: Duration = Duration::from_secs(300);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// An etcd cluster on loopback; its processes end with it.
 struct Etcd {
