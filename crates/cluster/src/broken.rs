@@ -139,6 +139,16 @@ ways! {
     // ---- membership
     /// More members are removed than the level tolerates.
     RemovesTooMany: "§3.5",
+    /// Members are removed although those that answer cannot serve the array.
+    RemovesInVain: "I13",
+    /// A member is removed although the others were heard only before it was late.
+    EarlierAnswersCount: "I13",
+    /// A leader that reaches too few members goes on leading.
+    NeverStepsDown: "I13",
+    /// A leader that was deposed before it could serve elects again as soon as any other.
+    DeposedAtOnce: "I13",
+    /// A candidate does not count a coordinator that only others hear.
+    HeardIgnored: "I13",
     /// A restarted member stays in sync although its lost writes could be rebuilt.
     RestartIgnored: "§3.5",
     /// A missing member returns in sync.

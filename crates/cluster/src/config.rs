@@ -225,7 +225,7 @@ impl Config {
             slot.state == State::InSync && matches!(seen, Seen::Alive { .. })
         };
         let answering = self.slots.iter().zip(&seen).filter(answers).count() + entering;
-        let enough = answering >= self.needed();
+        let enough = answering >= self.needed() || broken(Broken::RemovesInVain);
         for (slot, seen) in next.slots.iter_mut().zip(seen) {
             let spare = in_sync > self.needed() || broken(Broken::RemovesTooMany);
             let before = slot.state;

@@ -36,6 +36,7 @@ mod resync;
 
 pub use operator::NotEvicted;
 
+use crate::broken::{Broken, broken};
 use crate::decisions::{Outcome, Request, Value};
 use crate::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Region, Term};
 use crate::message::{FromClient, FromMember, ToClient, ToMember};
@@ -54,8 +55,8 @@ pub enum Event {
     Store(u64, Outcome),
     /// Another candidate leads in this term.
     Beat(Term),
-    /// A third candidate has heard that one so many milliseconds ago. Without this, two candidates
-    /// that do not hear each other would replace each other for ever.
+    /// A candidate that stands by has heard that one so many milliseconds ago; [`Term`] 0: nobody.
+    /// Without this, two candidates that do not hear each other would replace each other for ever.
     Heard(Term, Ms),
 }
 
@@ -83,6 +84,8 @@ enum Role {
 
 /// Most doublings of the time after which a leader steps down: about ten minutes.
 const MOST_DOUBLINGS: u32 = 8;
+/// Most doublings of the time after which a deposed leader elects again: about a minute.
+const MOST_DEFERRALS: u32 = 4;
 
 /// The state machine.
 pub struct Coordinator {
@@ -103,6 +106,8 @@ pub struct Coordinator {
     /// Since when too few members answer this leader, and how often it has stepped down for that.
     cut_off_ms: Option<Ms>,
     step_downs: u32,
+    /// Reigns in a row that another candidate ended, without an open epoch or within a lease.
+    fruitless: u32,
     role: Role,
     /// The number of the last store request, and since when it has no answer.
     asked: u64,
@@ -124,6 +129,7 @@ impl Coordinator {
             standby_ms: None,
             cut_off_ms: None,
             step_downs: 0,
+            fruitless: 0,
             role: Role::Standby,
             asked: 0,
             asked_ms: None,
@@ -175,11 +181,12 @@ impl Coordinator {
         match event {
             Event::Beat(term) => {
                 self.direct = Some((term, now));
+                self.fruitless = 0;
                 self.heard(term, now);
             }
             Event::Heard(term, ago_ms) => {
                 self.standby_ms = Some(now);
-                if term >= self.floor {
+                if term >= self.floor && !broken(Broken::HeardIgnored) {
                     self.heard(term, now.saturating_sub(ago_ms));
                 }
             }
@@ -228,8 +235,16 @@ impl Coordinator {
     }
 
     /// How long it waits for a coordinator. Candidates take turns, so that they rarely compete.
+    ///
+    /// Two that do not hear each other depose each other, if no third one tells them. Whoever could
+    /// do nothing in its reign waits longer then: the other one may be able to serve, and needs a
+    /// lease to evict clients that it does not reach.
     fn patience_ms(&self) -> Ms {
-        self.timing.takeover_ms * (2 + u64::from(self.me.0)) / 2
+        let doublings = match self.fruitless {
+            0 => 0,
+            reigns => (reigns + 1).min(MOST_DEFERRALS),
+        };
+        (self.timing.takeover_ms * (2 + u64::from(self.me.0)) / 2) << doublings
     }
 
     /// Stands by if too few members answer, and another candidate does: links may be cut, and that
@@ -237,7 +252,7 @@ impl Coordinator {
     /// waits twice as long each time.
     fn step_down(&mut self) {
         let Role::Leading(leader) = &self.role else { return };
-        if leader.hears_enough() {
+        if leader.hears_enough() || broken(Broken::NeverStepsDown) {
             self.cut_off_ms = None;
             self.step_downs = if leader.is_active() { 0 } else { self.step_downs };
             return;
@@ -274,7 +289,7 @@ impl Coordinator {
         let Role::Leading(leader) = &mut self.role else { return };
         self.floor = self.floor.max(leader.deposed);
         if self.floor > leader.term {
-            self.stand_by();
+            self.deposed();
         } else if self.asked_ms.is_none()
             && let Some(config) = leader.proposal()
         {
@@ -282,6 +297,17 @@ impl Coordinator {
             let request = Request::Cas(leader.version, value);
             self.ask(request, out);
         }
+    }
+
+    /// Another candidate leads.
+    fn deposed(&mut self) {
+        if let Role::Leading(leader) = &self.role {
+            let brief = self.now.saturating_sub(leader.begun_ms) < self.timing.lease_ms;
+            let fruitless = leader.raised.is_none() || brief;
+            let count = fruitless && !broken(Broken::DeposedAtOnce);
+            self.fruitless = if count { self.fruitless.saturating_add(1) } else { 0 };
+        }
+        self.stand_by();
     }
 
     fn stand_by(&mut self) {
@@ -329,7 +355,7 @@ impl Coordinator {
             }
             Role::Leading(_) => {
                 self.floor = self.floor.max(value.term);
-                self.stand_by();
+                self.deposed();
             }
         }
     }

@@ -35,7 +35,7 @@ use super::leader::{Leader, Watch};
 use crate::broken::{Broken, broken};
 use crate::config::{Config, Seen, Slot, State};
 use crate::decisions::Version;
-use crate::ids::{ClientId, Epoch, Incarnation, MemberId, Region};
+use crate::ids::{ClientId, Epoch, Incarnation, MemberId, Ms, Region};
 use crate::message::{Order, ToClient};
 use crate::record::{self, Log, Mark};
 
@@ -97,15 +97,39 @@ impl Leader {
         later.then_some(self.newest)
     }
 
+    /// After this time the member is late, if nothing more is heard of it.
+    fn late_ms(&self, member: MemberId) -> Ms {
+        let heard_ms = self.watches[usize::from(member.0)].heard_ms;
+        heard_ms.unwrap_or(self.begun_ms) + self.timing.member_ms
+    }
+
+    fn is_late(&self, member: MemberId) -> bool {
+        self.now > self.late_ms(member)
+    }
+
+    /// True if enough other members have answered since this one is late. Before that one of them
+    /// may have fallen silent, too. Then a removal would help nobody, and whoever comes back first
+    /// may be the one that was removed.
+    fn others_answer(&self, member: MemberId) -> bool {
+        let late_ms = self.late_ms(member);
+        let heard_ms = |other: MemberId| self.watches[usize::from(other.0)].heard_ms;
+        let answers = |other: &MemberId| heard_ms(*other).is_some_and(|at| at > late_ms);
+        let count = self.config.in_sync().filter(answers).count();
+        let skipped = broken(Broken::EarlierAnswersCount) || broken(Broken::RemovesInVain);
+        count >= self.config.needed() || skipped
+    }
+
     fn seen(&self, member: MemberId) -> Seen {
         let watch = &self.watches[usize::from(member.0)];
-        let since = watch.heard_ms.unwrap_or(self.begun_ms);
-        let late = self.now.saturating_sub(since) > self.timing.member_ms;
         let Slot { state, boot } = self.config.slot(member);
-        if late || (watch.heard_ms.is_none() && state == State::Missing) {
+        let (late, missing) = (self.is_late(member), state == State::Missing);
+        if missing && (late || watch.heard_ms.is_none()) {
             return self.seen_blank(member);
         }
-        if watch.heard_ms.is_none() {
+        if late && self.others_answer(member) {
+            return Seen::Silent;
+        }
+        if late || watch.heard_ms.is_none() {
             return Seen::Alive { boot, ready: false };
         }
         let clean = record::stale(&self.commit.marks, member).next().is_none();
@@ -117,7 +141,7 @@ impl Leader {
 
     /// True if so many members in sync answer as the array needs.
     pub(super) fn hears_enough(&self) -> bool {
-        let answers = |member: &MemberId| self.seen(*member) != Seen::Silent;
+        let answers = |member: &MemberId| !self.is_late(*member);
         self.config.in_sync().filter(answers).count() >= self.config.needed()
     }
 

@@ -37,10 +37,16 @@ pub enum Fault {
     Disk(usize, Ms),
     /// The coordinator that leads dies.
     CrashLeader,
+    /// A member dies, and the coordinator that leads reaches too few of the others, until then.
+    CutLeader(Ms),
+    /// Candidate 0 dies, and hosts 1 and 2 do not hear each other, until then.
+    CutHosts(Ms),
 }
 
 /// Faults end here.
 pub const CALM_MS: Ms = 6000;
+/// Except for those that last until then.
+pub const LASTING_MS: Ms = 12_500;
 
 fn any(rng: &mut Rng, ground: &Ground) -> Fault {
     let nodes = ground.nodes();
@@ -119,4 +125,53 @@ pub fn replace(rng: &mut Rng, ground: &Ground) -> Vec<(Ms, Fault)> {
         }
     }
     faults
+}
+
+/// How candidates hear of each other. Drawn apart, as above.
+#[derive(Default)]
+pub struct Hearing {
+    /// Those that stand by tell the others whom they hear.
+    pub reports: bool,
+    /// There are three.
+    pub third: bool,
+    /// The only faults: links that are cut for long.
+    pub lasting: Option<Lasting>,
+}
+
+/// Links that are cut for long.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lasting {
+    /// Those of the leader to members, while another member is dead.
+    Leader,
+    /// Those between candidates 0 and 1; the third one hears both.
+    Candidates,
+    /// Those between hosts 1 and 2, each with a candidate, a member and a client; the third
+    /// candidate is dead.
+    Hosts,
+}
+
+impl Lasting {
+    pub fn faults(self, at: Ms) -> Vec<(Ms, Fault)> {
+        let cut = |from, to| {
+            let (from, to) = (Node::Candidate(from), Node::Candidate(to));
+            (at, Fault::Cut(from, to, LASTING_MS - at))
+        };
+        match self {
+            Lasting::Leader => vec![(at, Fault::CutLeader(LASTING_MS))],
+            Lasting::Candidates => vec![cut(0, 1), cut(1, 0)],
+            Lasting::Hosts => vec![(at, Fault::CutHosts(LASTING_MS))],
+        }
+    }
+}
+
+pub fn hearing(rng: &mut Rng) -> Hearing {
+    let third = rng.percent(50);
+    let lasting = match rng.below(100) {
+        0..4 => Lasting::Leader,
+        4..8 => Lasting::Candidates,
+        8..12 => Lasting::Hosts,
+        12..35 => return Hearing { reports: true, third, lasting: None },
+        _ => return Hearing::default(),
+    };
+    Hearing { reports: true, third: third || lasting != Lasting::Leader, lasting: Some(lasting) }
 }

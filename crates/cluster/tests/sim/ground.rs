@@ -208,6 +208,11 @@ impl Ground {
         }
     }
 
+    /// One more candidate; drawn apart.
+    pub fn add_candidate(&mut self, rng: &mut Rng) {
+        self.candidates.push(CandidateNode { host: host(rng), machine: None });
+    }
+
     pub fn host(&mut self, node: Node) -> &mut Host {
         match node {
             Node::Candidate(index) => &mut self.candidates[index].host,

@@ -4,6 +4,7 @@
 //!   cargo test -p parapet-cluster --test sim                      seeds, all mutants
 //!   CLUSTER_SEED=42 cargo test -p parapet-cluster --test sim one  one seed, with its history
 //!   CLUSTER_SEEDS=0..100000 cargo test --release … --test sim     many seeds
+//!   CLUSTER_MUTANT=NoDrain CLUSTER_SEEDS=0..9000 … --test sim every   seeds that catch a mutant
 //!   CLUSTER_DEVIATIONS=1 cargo test --release … --test sim model  all runs of the `model`
 //! ```
 //!
@@ -37,9 +38,9 @@ fn run(seed: u64, history: bool) -> Outcome {
     World::new(seed, history).run()
 }
 
-/// Seeds from the environment: `FROM..TO`, or a count.
-fn seeds() -> Range<u64> {
-    let Ok(text) = std::env::var("CLUSTER_SEEDS") else { return SEEDS };
+/// Seeds from the environment: `FROM..TO`, or a count; else the usual ones.
+fn seeds(usual: Range<u64>) -> Range<u64> {
+    let Ok(text) = std::env::var("CLUSTER_SEEDS") else { return usual };
     let number = |text: &str| text.parse::<u64>().expect("CLUSTER_SEEDS: FROM..TO or a count");
     match text.split_once("..") {
         Some((from, to)) => number(from)..number(to),
@@ -49,7 +50,7 @@ fn seeds() -> Range<u64> {
 
 #[test]
 fn seeds_hold_the_invariants_and_reach_every_mark() {
-    let seeds = seeds();
+    let seeds = seeds(SEEDS);
     let mut reached: BTreeMap<&str, u64> = BTreeMap::new();
     let mut steps = 0;
     for seed in seeds.clone() {

@@ -3,6 +3,7 @@
 mod carry;
 mod deviate;
 mod happen;
+mod hearing;
 mod replace;
 mod restore;
 mod work;
@@ -18,7 +19,7 @@ use cluster::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Requ
 use cluster::member::{Header, IoId, Member, Peer};
 use cluster::message::{FromClient, FromMember, ToClient, ToMember};
 
-use crate::faults::{self, CALM_MS, Fault, schedule};
+use crate::faults::{self, CALM_MS, Fault, Hearing, Lasting, schedule};
 use crate::ground::{DiskState, Ground, Node, Storing, TIMING};
 use crate::marks;
 use crate::oracle::{self, CELLS, Oracle};
@@ -34,6 +35,8 @@ pub enum Packet {
     FromClient(ClientId, Incarnation, FromClient),
     ToClient(Incarnation, Term, ToClient),
     Beat(Term),
+    /// Whom a candidate that stands by hears, and how long ago.
+    Hears(Option<(Term, Ms)>),
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +51,8 @@ pub enum Event {
     Fault(Fault),
     Start(Node),
     Work(usize, u64),
+    /// Clients are served, although a fault lasts; since then in one term.
+    Served(Option<Term>),
     Look,
 }
 
@@ -100,6 +105,10 @@ pub struct World {
     pub blank_term: Term,
     /// The last host that held each region exclusively.
     pub holders: BTreeMap<cluster::ids::Region, ClientId>,
+    /// Candidates that stand by tell the others whom they hear.
+    reports: bool,
+    /// A fault lasts, and there is no other one.
+    lasting: Option<Lasting>,
     /// The epoch in which a client sent a write of a stripe that is not complete.
     pub sent: BTreeMap<(usize, u64), Epoch>,
 }
@@ -114,7 +123,15 @@ impl World {
         let mut rng = Rng::stream(seed, "cluster", 0);
         let striped = Ground::striped(&mut Rng::stream(seed, "code", 0));
         let areas = &mut Rng::stream(seed, "areas", 0);
-        let ground = Ground::choose(&mut rng, areas, striped);
+        let mut ground = Ground::choose(&mut rng, areas, striped);
+        let hearing = &mut Rng::stream(seed, "hearing", 70);
+        let Hearing { reports, third, lasting } = match plan {
+            Some(_) => Hearing::default(),
+            None => faults::hearing(hearing),
+        };
+        if third {
+            ground.add_candidate(hearing);
+        }
         let config = ground.config.clone();
         let members = config.slots.len();
         let stripes = (config.shape.regions * config.shape.region_blocks) as usize;
@@ -150,12 +167,19 @@ impl World {
             blanks: Rng::stream(seed, "blanks", 0),
             blank_term: Term(0),
             holders: BTreeMap::new(),
+            reports,
+            lasting,
             sent: BTreeMap::new(),
         };
         let restore = faults::restore(&mut Rng::stream(seed, "restore", 0));
         let replaced = faults::replace(&mut Rng::stream(seed, "replacement", 0), &world.ground);
         let planned = world.plan.is_some();
-        for (at, fault) in faults.into_iter().chain(restore).chain(replaced).filter(|_| !planned) {
+        let mut faults: Vec<_> = faults.into_iter().chain(restore).chain(replaced).collect();
+        if let Some(lasting) = lasting {
+            faults = lasting.faults(hearing.within(1000, 4000));
+            world.expect_service();
+        }
+        for (at, fault) in faults.into_iter().filter(|_| !planned) {
             world.at(at, Event::Fault(fault));
         }
         for node in world.ground.nodes() {
@@ -230,6 +254,9 @@ impl World {
     fn unrest(&self) -> Option<String> {
         if self.now < self.work_ms {
             return Some(String::from("clients work"));
+        }
+        if self.lasting.is_some() && self.now < faults::LASTING_MS {
+            return Some(String::from("a fault lasts"));
         }
         for (index, client) in self.ground.clients.iter().enumerate() {
             if client.machine.is_none() || !client.tasks.is_empty() {

@@ -14,7 +14,7 @@ use crate::oracle::CELLS;
 
 impl World {
     /// Puts a message on a link: lost, late, twice or as it should be.
-    fn send(&mut self, from: Node, to: Node, packet: Packet) {
+    pub fn send(&mut self, from: Node, to: Node, packet: Packet) {
         let now = self.now;
         if self.ground.links.cut.get(&(from, to)).is_some_and(|&until| now < until) {
             return;

@@ -25,7 +25,9 @@ impl World {
             Event::Stored(member, ..) | Event::Finished(member, ..) => Node::Member(*member),
             Event::Answer(candidate, ..) => Node::Candidate(*candidate),
             Event::Work(client, _) => Node::Client(*client),
-            Event::Ask(..) | Event::Fault(_) | Event::Start(_) | Event::Look => return None,
+            Event::Ask(..) | Event::Fault(_) | Event::Start(_) | Event::Served(_) | Event::Look => {
+                return None;
+            }
         })
     }
 
@@ -64,6 +66,7 @@ impl World {
                 }
             }
             Event::Work(index, life) => self.work(index, life),
+            Event::Served(since) => self.served(since),
             Event::Look => {}
         }
     }
@@ -87,9 +90,14 @@ impl World {
         match node {
             Node::Candidate(index) => {
                 let mut out = Vec::new();
-                let machine = self.ground.candidates[index].machine.as_mut();
-                machine.expect("it lives").tick(local, &mut out);
+                let machine = self.ground.candidates[index].machine.as_mut().expect("it lives");
+                let led = machine.leads().is_some();
+                machine.tick(local, &mut out);
+                if led && machine.leads().is_none() {
+                    self.mark(marks::STEPPED_DOWN);
+                }
                 self.coordinator_actions(index, out);
+                self.report_heard(index);
             }
             Node::Client(index) => {
                 let mut out = Vec::new();
@@ -101,7 +109,7 @@ impl World {
         }
     }
 
-    fn candidate(&mut self, index: usize, event: coordinator::Event) {
+    pub fn candidate(&mut self, index: usize, event: coordinator::Event) {
         let local = self.ground.candidates[index].host.skew.at(self.now);
         let node = &mut self.ground.candidates[index];
         let Some(machine) = &mut node.machine else { return };
@@ -156,6 +164,7 @@ impl World {
             (Node::Candidate(index), Packet::Beat(term)) => {
                 self.candidate(index, coordinator::Event::Beat(term));
             }
+            (Node::Candidate(index), Packet::Hears(heard)) => self.hears(index, heard),
             (Node::Client(index), Packet::FromMember(member, message)) => {
                 self.client(index, client::Event::Member(member, message));
             }
@@ -326,7 +335,8 @@ impl World {
             return;
         }
         // Not every node gets to hear of the change.
-        if self.plan.is_none() && self.now < CALM_MS - 500 && self.rng.percent(15) {
+        let calm = self.plan.is_some() || self.lasting.is_some() || self.now >= CALM_MS - 500;
+        if !calm && self.rng.percent(15) {
             let split = crate::faults::split(&mut self.rng, &self.ground.nodes());
             self.fault(split);
         }
@@ -419,6 +429,8 @@ impl World {
             Fault::OldDisk(index, time) => self.old_disk(index, time),
             Fault::Disk(index, until) => self.look_at_disk(index, until),
             Fault::CrashLeader => self.crash_leader(),
+            Fault::CutLeader(until) => self.cut_leader(until),
+            Fault::CutHosts(until) => self.cut_hosts(until),
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use ::cluster::config::{Config, State};
-use ::cluster::ids::{CandidateId, ClientId, MemberId};
+use ::cluster::ids::{CandidateId, ClientId, MemberId, Ms, Term};
 use ::cluster::roles::Role;
 use ::cluster::session::{Ask, Report, Told};
 use ::io::Clock;
@@ -119,7 +119,10 @@ fn listen_to(other: Target, cluster: &Cluster, server: &CoordinatorServer, on: &
             let told = ask(&other, &hello, &Ask::Report, Some(interval * 2), &spawner).await;
             match told {
                 Ok(Told::Report(Report { term: Some(term), .. })) => server.beat(term),
-                Ok(Told::Report(Report { heard: Some((term, ms)), .. })) => server.heard(term, ms),
+                Ok(Told::Report(Report { heard, .. })) => {
+                    let (term, ago_ms) = heard.unwrap_or((Term(0), Ms::MAX));
+                    server.heard(term, ago_ms);
+                }
                 _ => {}
             }
             clock.sleep_until(clock.now() + interval).await;
