@@ -34,7 +34,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::broken::{Broken, broken};
 use crate::config::{Config, State};
-use crate::ids::{ClientId, Epoch, Incarnation, MemberId, Ms, OpId, Region, RequestId, Term};
+use crate::ids::{
+    ClientId, DiskId, Epoch, Incarnation, MemberId, Ms, OpId, Region, RequestId, Term,
+};
 use crate::message::{FromClient, FromMember, Refusal, ToClient, ToMember};
 use crate::timing::Timing;
 use grants::Hold;
@@ -175,6 +177,11 @@ impl Client {
     /// The epoch that it uses; `None` before it joined.
     pub fn epoch(&self) -> Option<Epoch> {
         self.config.as_ref().map(|config| config.epoch)
+    }
+
+    /// The disk of a member in that epoch.
+    pub fn disk(&self, member: MemberId) -> Option<DiskId> {
+        self.config.as_ref().map(|config| config.slot(member).boot.disk())
     }
 
     /// The number of requests without an answer.

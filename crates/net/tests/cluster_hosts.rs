@@ -42,6 +42,23 @@ fn go_on(level: Level) {
     }
 }
 
+/// The client's cluster file has an address at which another disk is.
+#[test]
+fn a_client_says_that_another_disk_answers() {
+    let mut rig = Rig::new(Level::Fragments);
+    let coordinator = rig.coordinator();
+    let client = rig.client(1, &coordinator);
+    rig.write(&client, 0, 1);
+    rig.kill(2);
+    rig.put_blank(2);
+    rig.start(2);
+    rig.write(&client, 0, 2);
+    let other = |why: &String| why.contains("another disk answers");
+    assert!(rig.endings.borrow().iter().any(other), "{:?}", rig.endings);
+    assert_eq!(coordinator.report().config.unwrap().slots[2].state, State::Rebuilding);
+    assert_eq!(rig.read(&client, 0), 2);
+}
+
 /// Each takes memory, and time of every member.
 #[test]
 fn few_blocks_of_many_large_requests_are_under_way_at_once() {

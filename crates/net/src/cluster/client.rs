@@ -18,7 +18,7 @@ use cluster::client::{Action, Client, Event, Failure, Work as Request};
 use cluster::code;
 use cluster::config::{Config, Mode};
 use cluster::ids::{ClientId, Incarnation, MemberId, Ms, RequestId};
-use cluster::message::{FromClient, MOST_IO_BYTES};
+use cluster::message::{FromClient, FromMember, MOST_IO_BYTES, Refusal};
 use cluster::session::{FromCoordinator, Hello, Speaker};
 use cluster::timing::Timing;
 use io::{
@@ -114,9 +114,18 @@ impl ClientDisk {
         }
     }
 
-    /// Uses this connection to a member until it ends; then says why.
+    /// Uses this connection to a member until it ends; then says why. A server that refuses a
+    /// request because it has another disk than the member's is not the member.
     pub async fn connect_member(&self, member: MemberId, stream: Box<dyn Stream>) -> StreamError {
-        let each = |message| self.handle(Event::Member(member, message));
+        let each = |message| {
+            if let FromMember::Refused(_, Refusal::Boot(boot)) = message
+                && self.0.machine.borrow().disk(member).is_some_and(|disk| !boot.is_of(disk))
+            {
+                return Err(StreamError::other("another disk answers than that of the member"));
+            }
+            self.handle(Event::Member(member, message));
+            Ok(())
+        };
         self.0.members.run(member, stream, each).await
     }
 

@@ -113,7 +113,10 @@ impl CoordinatorServer {
 
     /// Uses this connection to a member until it ends; then says why.
     pub async fn connect(&self, member: MemberId, stream: Box<dyn Stream>) -> Error {
-        let each = |message| self.handle(Event::Member(member, message));
+        let each = |message| {
+            self.handle(Event::Member(member, message));
+            Ok(())
+        };
         self.0.members.run(member, stream, each).await
     }
 

@@ -5,7 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::io::Error;
+use std::io::{Error, Result};
 use std::rc::Rc;
 
 use cluster::ids::{ArrayId, MemberId, OpId};
@@ -34,12 +34,12 @@ impl Links {
         Links { speaker, array, links }
     }
 
-    /// Uses this connection until it ends; then says why.
+    /// Uses this connection until it ends, or `each` refuses a message; then says why.
     pub(super) async fn run(
         &self,
         member: MemberId,
         stream: Box<dyn Stream>,
-        mut each: impl FnMut(FromMember),
+        mut each: impl FnMut(FromMember) -> Result<()>,
     ) -> Error {
         let (line, inbox) = Line::open(stream);
         line.send(&Hello { speaker: self.speaker, array: self.array, member });
@@ -52,8 +52,7 @@ impl Links {
             {
                 link.sent.remove(op);
             }
-            each(message);
-            Ok(())
+            each(message)
         });
         let ended = ended.await;
         self.links.borrow_mut()[place] = None;

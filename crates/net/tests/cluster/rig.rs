@@ -63,6 +63,9 @@ pub struct Rig {
     clock: Rc<Hand>,
     store: Rc<Register>,
     disks: Vec<Rc<MemDisk>>,
+    shape: Shape,
+    /// Why connections of clients to members ended.
+    pub endings: Rc<RefCell<Vec<String>>>,
     members: Rc<RefCell<Vec<Option<Process>>>>,
 }
 
@@ -79,6 +82,14 @@ fn spawn(tasks: &Rc<TaskSet>) -> net::cluster::Spawn {
 fn shape(level: Level, mode: Mode, region_blocks: u32) -> Shape {
     let piece_bytes = if level == Level::Fragments { 2048 } else { 4096 };
     Shape { level, regions: 4, region_blocks, piece_bytes, mode }
+}
+
+fn formatted(bytes: u64, member: u16, disk: DiskId, shape: Shape) -> Rc<MemDisk> {
+    let (name, member) = (String::from("pool"), MemberId(member));
+    let label = Label { name, array: ARRAY, member, disk, members: 3, shape };
+    let medium = Rc::new(MemDisk::new(bytes));
+    complete(area::format(&*medium, &label)).unwrap().unwrap();
+    medium
 }
 
 async fn greet(stream: pipe::End) -> std::io::Result<Session> {
@@ -99,19 +110,15 @@ impl Rig {
     pub fn sized(level: Level, mode: Mode, region_blocks: u32) -> Rig {
         let shape = shape(level, mode, region_blocks);
         let data = 4 * u64::from(region_blocks) * u64::from(shape.piece_bytes);
-        let disk = || Rc::new(MemDisk::new(area::DATA_AT + data.max(1 << 20)));
-        let disks: Vec<Rc<MemDisk>> = (0..3).map(|_| disk()).collect();
-        for (disk, member) in disks.iter().zip(0..) {
-            let (name, member) = (String::from("pool"), MemberId(member));
-            let label = Label { name, array: ARRAY, member, disk: DISK, members: 3, shape };
-            complete(area::format(&**disk, &label)).unwrap().unwrap();
-        }
+        let bytes = area::DATA_AT + data.max(1 << 20);
+        let disks = (0..3).map(|member| formatted(bytes, member, DISK, shape)).collect();
         let slots = vec![Slot { state: State::InSync, boot: BootId::first(DISK) }; 3];
         let config = Config { array: ARRAY, epoch: Epoch(1), shape, slots };
         let value = Value { term: Term(0), leader: CandidateId(0), config };
         let store = Rc::new(Register(RefCell::new((Version(1), value))));
         let members = Rc::new(RefCell::new(vec![None, None, None]));
-        let rig = Rig { tasks: Rc::default(), clock: Rc::default(), store, disks, members };
+        let (tasks, clock, endings) = (Rc::default(), Rc::default(), Rc::default());
+        let rig = Rig { tasks, clock, store, disks, shape, endings, members };
         (0..3).for_each(|member| rig.start(member));
         rig
     }
@@ -124,6 +131,12 @@ impl Rig {
                 .unwrap()
                 .unwrap();
         self.members.borrow_mut()[member] = Some(Process { tasks, server });
+    }
+
+    /// Puts a blank disk in the place of a member that was killed.
+    pub fn put_blank(&mut self, member: usize) {
+        let (bytes, other) = (self.disks[member].limits().bytes, DiskId(DISK.0 + 1));
+        self.disks[member] = formatted(bytes, member as u16, other, self.shape);
     }
 
     pub fn kill(&self, member: usize) {
@@ -177,9 +190,10 @@ impl Rig {
         let who = (ClientId(id), Incarnation(1));
         let clock = Rc::clone(&self.clock);
         let disk = ClientDisk::start(who, &config, Timing::DEFAULT, clock, spawn(&self.tasks));
-        let host = disk.clone();
+        let (host, endings) = (disk.clone(), Rc::clone(&self.endings));
         self.dial(async move |member, stream| {
-            host.connect_member(member, stream).await;
+            let ended = host.connect_member(member, stream).await;
+            endings.borrow_mut().push(ended.to_string());
         });
         let (near, far) = pipe::pair(1 << 20, 1 << 16);
         let (server, speaking, ticking) = (coordinator.clone(), disk.clone(), disk.clone());

@@ -134,15 +134,17 @@ async fn member_of(
     (member, address): (MemberId, &Target),
     on: &Spawner,
 ) -> ClusterMember {
+    let place = usize::from(member.0);
+    let slot = report.config.as_ref().and_then(|config| config.slots.get(place));
     let hello = cluster.operator(member);
     let problem = match ask(address, &hello, &Ask::Describe, Some(PATIENCE), on).await {
-        Ok(Told::Described(_, _, Some((label, _)))) => {
-            let right = (label.array, label.member) == (cluster.array, member);
-            let other = report.others.iter().find(|(other, _)| *other == member);
-            match other {
-                _ if !right => Some(format!("this is member {} of {}", label.member.0, label.name)),
-                Some((_, epoch)) => Some(other_disk(*epoch).into()),
-                None => None,
+        Ok(Told::Described(_, _, Some((label, epoch)))) => {
+            let other = report.others.iter().any(|(other, _)| *other == member);
+            let named = slot.is_none_or(|slot| slot.boot.is_of(label.disk));
+            match (label.array, label.member) == (cluster.array, member) {
+                false => Some(format!("this is member {} of {}", label.member.0, label.name)),
+                true if !named => Some(other_disk(epoch).into()),
+                true => other.then(|| ELSEWHERE.into()),
             }
         }
         Ok(Told::Described(..)) => Some(UNFORMATTED.into()),
@@ -150,9 +152,6 @@ async fn member_of(
         Ok(_) => Some("another kind of process answers".into()),
         Err(failure) => Some(failure.message),
     };
-    let place = usize::from(member.0);
-    let config = report.config.as_ref();
-    let slot = config.and_then(|config| config.slots.get(place));
     let state = slot.map_or("unknown", |slot| state_word(slot.state));
     let stale_regions = report.stale.get(place).copied().unwrap_or(0);
     let (slot, address, state) = (member.0, address.to_string(), state.into());
@@ -171,6 +170,10 @@ pub(super) fn state_word(state: State) -> &'static str {
 pub(super) const UNFORMATTED: &str = "the disk is not formatted";
 /// A disk that was a member.
 pub(super) const REPLACED: &str = "this disk was replaced: stop its server";
+
+/// The coordinator has another file.
+const ELSEWHERE: &str = "the coordinator reaches another disk: copy the cluster file to its host, \
+    and restart it";
 
 /// What a disk of this epoch is that the coordinator does not count as the member.
 pub(super) fn other_disk(epoch: Epoch) -> &'static str {
