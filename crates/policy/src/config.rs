@@ -10,7 +10,7 @@ use crate::{alerts, health};
 
 mod load;
 
-pub use load::{Document, Loaded, Problem, Setting, load};
+pub use load::{Document, Loaded, Problem, Setting, line_of, load};
 
 /// The configuration of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]

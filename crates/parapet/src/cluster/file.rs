@@ -31,6 +31,7 @@ use ::cluster::roles::Role;
 use ::cluster::session::{Hello, Speaker};
 use ::cluster::timing::Timing;
 use os::Address;
+use policy::config::line_of;
 use serde::{Deserialize, Serialize};
 use toml::Spanned;
 
@@ -205,7 +206,7 @@ impl Cluster {
     pub(crate) fn read(path: &Path) -> Result<Cluster> {
         let text = fs::read_to_string(path).map_err(|error| of_path(path, &error))?;
         let (cluster, tls) = Cluster::parse(&text).map_err(|why| {
-            let message = format!("{}: {}", path.display(), why.trim_end());
+            let message = format!("{}: {why}", path.display());
             Failure::new(Id::Usage, message, "correct the file, or copy it from another host")
         })?;
         let files = tls.map(|tls| tls.of(&folder_of(path)));
@@ -213,7 +214,7 @@ impl Cluster {
     }
 
     fn parse(text: &str) -> std::result::Result<(Cluster, Option<TlsFiles>), String> {
-        let written: Written = toml::from_str(text).map_err(|error| error.to_string())?;
+        let written: Written = toml::from_str(text).map_err(|error| of_toml(text, &error))?;
         let array = u128::from_str_radix(&written.uuid, 16);
         let array = array.ok().filter(|_| written.uuid.len() == 32);
         if written.members.is_empty() || written.coordinators.is_empty() {
@@ -285,6 +286,12 @@ impl Cluster {
     pub(crate) fn operator(&self, member: MemberId) -> Hello {
         Hello { speaker: Speaker::Operator, array: self.array, member }
     }
+}
+
+/// What is wrong in a file, and in which line.
+fn of_toml(text: &str, error: &toml::de::Error) -> String {
+    let line = error.span().map_or(1, |span| line_of(text, span.start));
+    format!("line {line}: {}", error.message().trim().replace('\n', ": "))
 }
 
 fn folder_of(path: &Path) -> PathBuf {
@@ -398,10 +405,11 @@ mod tests {
             ("file:/x", "x:/x", "store"),
             ("'unix:/a', '10.0.0.1:7600'", "", "members"),
             ("unix:/a", "unix:", "unix"),
-            ("name", "nome", "nome"),
+            ("name", "nome", "line 1: "),
+            ("coordinators = [", "coordinators = [[", "line 5: "),
         ] {
             let Err(why) = Cluster::parse(&TEXT.replacen(from, to, 1)) else { panic!("{from}") };
-            assert!(why.contains(word), "{why}");
+            assert!(why.contains(word) && !why.contains('\n'), "{why}");
         }
     }
 }

@@ -229,9 +229,11 @@ fn of_bind(address: &Address, error: &Error, owner: Option<u32>) -> Failure {
     let who = owner.map(|pid| format!(" (process {pid})")).unwrap_or_default();
     let message = format!("{address}: {error}{who}");
     match error.kind() {
-        ErrorKind::AddrInUse => {
-            Failure::new(Id::Running, message, "is a server running already? parapet list shows it")
-        }
+        ErrorKind::AddrInUse => Failure::new(
+            Id::Running,
+            message,
+            "end the process that has it, or choose another address",
+        ),
         ErrorKind::AlreadyExists => {
             Failure::new(Id::Running, message, "choose another path, or remove the file")
         }

@@ -106,7 +106,7 @@ impl Loaded {
 }
 
 /// The number of the line at this byte.
-fn line_of(text: &str, byte: usize) -> usize {
+pub fn line_of(text: &str, byte: usize) -> usize {
     text.as_bytes().iter().take(byte).filter(|&&byte| byte == b'\n').count() + 1
 }
 

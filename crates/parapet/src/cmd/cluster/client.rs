@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
         };
         let incarnation = next_incarnation(&cluster, args.id)?;
         let disk = join(args.id, incarnation, &config, &cluster, &on);
-        let evicted = run_on(&disk, &on);
+        let evicted = run_on(&disk, args.id, &on);
         let (pool, writers) = (Pool::new(POOL_BYTES), Writers::default());
         let described = format!("{}, {}", cluster.name, level_word(config.shape.level));
         let export = Export::new(&cluster.name, Rc::new(disk.clone()), pool.clone());
@@ -226,14 +226,17 @@ async fn serve(server: &Server, at: &Endpoint, on: &Spawner) -> Result<String> {
 }
 
 /// Lets the client tick. The cell tells whether the cluster has evicted it.
-fn run_on(disk: &ClientDisk, on: &Spawner) -> Rc<Cell<bool>> {
+fn run_on(disk: &ClientDisk, id: u32, on: &Spawner) -> Rc<Cell<bool>> {
     let (disk, evicted) = (disk.clone(), Rc::new(Cell::new(false)));
     let told = Rc::clone(&evicted);
     on.spawn_local(async move {
         disk.run().await;
         told.set(true);
         let what = "the cluster has evicted this client: all requests fail now";
-        tracing::error!("{what}; unmount the disk, then start this process again");
+        tracing::error!(
+            "{what}; unmount the disk, then start this process again; check that no other host \
+             uses --id {id}"
+        );
         systemd::status(what);
     });
     evicted
