@@ -69,6 +69,8 @@ impl RealTimeDisk {
         let own = store.limits();
         let limits = Limits {
             bytes: own.bytes.min(model.sectors() * SECTOR / BLOCK * BLOCK),
+            // The model rewrites no part of a sector: its sectors are not larger.
+            physical_block: own.logical_block.max(SECTOR as u32),
             rotational,
             volatile,
             // As a modelled disk in virtual time: zeros are written, nothing is discarded.
