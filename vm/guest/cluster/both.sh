@@ -13,6 +13,8 @@ until_so [ -e "$theirs/sums" ]
 still_exercised
 both=$(($(cat added) + $(cat "$theirs/added")))
 [ "$(cat /run/disk/number)" = "$both" ] || fail "$both additions: $(cat /run/disk/number)"
+lines=$(wc -l </run/disk/lines)
+[ "$lines" = "$both" ] || fail "$both additions: $lines lines"
 touch /run/fs/read
 until_so [ -e "$theirs/read" ]
 leave

@@ -32,11 +32,13 @@ join() {
 	until_so [ -e "$theirs/here" ]
 }
 
-# Both add to one number, one at a time by a lock of the cluster. `added` is this machine's part.
+# Both add to one number, and a line to one file, one at a time by a lock of the cluster. `added` is
+# this machine's part.
 add() {
 	added=0
 	until [ -e enough ]; do
-		flock /run/disk/lock sh -c 'echo $(($(cat "$0" || true) + 1)) >"$0"' /run/disk/number
+		flock /run/disk/lock sh -c \
+			'echo $(($(cat "$0" || true) + 1)) >"$0" && echo >>"$1"' /run/disk/number /run/disk/lines
 		added=$((added + 1))
 		echo "$added" >added
 	done
