@@ -15,8 +15,8 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// Room on each member for its headers.
-const OVERHEAD_MEBIBYTES: usize = 8;
+/// Room on each member for its headers and its journal.
+const OVERHEAD_MEBIBYTES: usize = 12;
 /// Until a state of a cluster comes about.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A modelled disk must not wait for a processor.
