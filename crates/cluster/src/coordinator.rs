@@ -84,8 +84,8 @@ enum Role {
 
 /// Most doublings of the time after which a leader steps down: about ten minutes.
 const MOST_DOUBLINGS: u32 = 8;
-/// Most doublings of the time after which a deposed leader elects again: about a minute.
-const MOST_DEFERRALS: u32 = 4;
+/// Most doublings of the time after which a leader that was deposed elects again: about a minute.
+const MOST_DEFERRALS: u32 = 2;
 
 /// The state machine.
 pub struct Coordinator {
@@ -237,14 +237,15 @@ impl Coordinator {
     /// How long it waits for a coordinator. Candidates take turns, so that they rarely compete.
     ///
     /// Two that do not hear each other depose each other, if no third one tells them. Whoever could
-    /// do nothing in its reign waits longer then: the other one may be able to serve, and needs a
-    /// lease to evict clients that it does not reach.
+    /// do nothing in its reign waits longer then: the other one may be able to serve, after it has
+    /// removed members and evicted clients that it does not reach.
     fn patience_ms(&self) -> Ms {
-        let doublings = match self.fruitless {
-            0 => 0,
-            reigns => (reigns + 1).min(MOST_DEFERRALS),
+        let Timing { takeover_ms, lease_ms, member_ms, .. } = self.timing;
+        let deferral = match self.fruitless.checked_sub(1) {
+            None => 0,
+            Some(more) => (lease_ms + member_ms + takeover_ms) << more.min(MOST_DEFERRALS),
         };
-        (self.timing.takeover_ms * (2 + u64::from(self.me.0)) / 2) << doublings
+        takeover_ms * (2 + u64::from(self.me.0)) / 2 + deferral
     }
 
     /// Stands by if too few members answer, and another candidate does: links may be cut, and that
