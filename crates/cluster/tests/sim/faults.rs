@@ -2,7 +2,7 @@
 
 use cluster::ids::Ms;
 
-use crate::ground::{Ground, Node};
+use crate::ground::{Ground, Node, TIMING};
 use crate::rng::Rng;
 
 #[derive(Clone, Debug)]
@@ -148,10 +148,14 @@ pub enum Lasting {
     /// Those between hosts 1 and 2, each with a candidate, a member and a client; the third
     /// candidate is dead.
     Hosts,
+    /// No long ones: a client and as many members as may fail hear nobody else, for less than a
+    /// lease, again and again. The client comes back in an old epoch, as these members do.
+    Brief,
 }
 
 impl Lasting {
-    pub fn faults(self, at: Ms) -> Vec<(Ms, Fault)> {
+    pub fn faults(self, rng: &mut Rng, ground: &Ground) -> Vec<(Ms, Fault)> {
+        let at = rng.within(1000, 4000);
         let cut = |from, to| {
             let (from, to) = (Node::Candidate(from), Node::Candidate(to));
             (at, Fault::Cut(from, to, LASTING_MS - at))
@@ -160,6 +164,18 @@ impl Lasting {
             Lasting::Leader => vec![(at, Fault::CutLeader(LASTING_MS))],
             Lasting::Candidates => vec![cut(0, 1), cut(1, 0)],
             Lasting::Hosts => vec![(at, Fault::CutHosts(LASTING_MS))],
+            Lasting::Brief => {
+                let (members, clients) = (ground.members.len(), ground.clients.len() as u64);
+                let spares = ground.config.shape.level.spares(members);
+                let brief = |at: Ms| {
+                    let first = rng.below(members as u64) as usize;
+                    let few = (first..first + spares).map(|member| member % members);
+                    let client = Node::Client(rng.below(clients) as usize);
+                    let group = few.map(Node::Member).chain([client]).collect();
+                    (at, Fault::Split(group, rng.within(TIMING.member_ms, 1300)))
+                };
+                [1000, 2500, 4000, 5500].map(brief).into()
+            }
         }
     }
 }
@@ -170,7 +186,8 @@ pub fn hearing(rng: &mut Rng) -> Hearing {
         0..4 => Lasting::Leader,
         4..8 => Lasting::Candidates,
         8..12 => Lasting::Hosts,
-        12..35 => return Hearing { reports: true, third, lasting: None },
+        12..16 => Lasting::Brief,
+        16..35 => return Hearing { reports: true, third, lasting: None },
         _ => return Hearing::default(),
     };
     Hearing { reports: true, third: third || lasting != Lasting::Leader, lasting: Some(lasting) }

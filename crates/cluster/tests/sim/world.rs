@@ -176,7 +176,7 @@ impl World {
         let planned = world.plan.is_some();
         let mut faults: Vec<_> = faults.into_iter().chain(restore).chain(replaced).collect();
         if let Some(lasting) = lasting {
-            faults = lasting.faults(hearing.within(1000, 4000));
+            faults = lasting.faults(hearing, &world.ground);
             world.expect_service();
         }
         for (at, fault) in faults.into_iter().filter(|_| !planned) {

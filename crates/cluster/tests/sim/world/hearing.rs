@@ -4,6 +4,7 @@
 //!   a member dead, the leader's links to others cut     the leader steps down, another one serves
 //!   candidates 0 and 1 do not hear each other           2 tells them: nobody is replaced
 //!   hosts 1 and 2 do not hear each other, 0 dead        one of both serves for long enough
+//!   some nodes are cut off for less than a lease        they come back in an old epoch
 //! ```
 //!
 //! In worlds with such a fault there is no other one. Clients that reach all members must be served
