@@ -134,11 +134,11 @@ pub struct Hearing {
     pub reports: bool,
     /// There are three.
     pub third: bool,
-    /// The only faults: links that are cut for long.
+    /// The only faults of the world, which others would hide.
     pub lasting: Option<Lasting>,
 }
 
-/// Links that are cut for long.
+/// Links that are cut while clients must be served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lasting {
     /// Those of the leader to members, while another member is dead.

@@ -405,7 +405,7 @@ mod tests {
             ("file:/x", "x:/x", "store"),
             ("'unix:/a', '10.0.0.1:7600'", "", "members"),
             ("unix:/a", "unix:", "unix"),
-            ("name", "nome", "line 1: "),
+            ("name", "nome", "line 1: unknown field `nome`"),
             ("coordinators = [", "coordinators = [[", "line 5: "),
         ] {
             let Err(why) = Cluster::parse(&TEXT.replacen(from, to, 1)) else { panic!("{from}") };
