@@ -108,6 +108,10 @@ impl Client {
 
     /// Starts it.
     pub(super) fn run(&mut self, number: u64, out: &mut Vec<Action>) {
+        let flushes = match &self.requests[&number] {
+            Request { work: Work::Flush, cause, .. } => self.flushes(*cause),
+            _ => Vec::new(),
+        };
         let config = self.config.as_ref().expect("requests start in an epoch");
         let request = self.requests.get_mut(&number).expect("it waits");
         self.idle.remove(&number);
@@ -115,7 +119,7 @@ impl Client {
         request.started = true;
         let mut issued = 0;
         let (stage, ios) = match &request.work {
-            Work::Flush => (Stage::Only, flushes(config)),
+            Work::Flush => (Stage::Only, flushes),
             Work::Read(block, count) => (Stage::Only, reads(config, *block, *count)),
             Work::Patch(block, ..) => (Stage::Patching, reads(config, *block, 1)),
             Work::Write(block, bytes) => {
@@ -146,7 +150,11 @@ impl Client {
         if let For::Release(region) = request.cause {
             issued = self.holds.get(&region).map_or(0, |hold| hold.issued);
         }
+        let asks_none = ios.is_empty();
         self.send((number, stage, issued), ios, out);
+        if asks_none {
+            self.next_stage(number, out);
+        }
     }
 
     /// Begins a stage.
@@ -278,6 +286,25 @@ impl Client {
         durable.into_values().for_each(|number| self.complete(number, out));
     }
 
+    /// What a flush of this cause asks the members. At levels 5 and 6 acknowledged writes are
+    /// durable, so only a commit asks: the members of the stored writes. The disks of all others
+    /// may have writes of other hosts to flush, and would make this one wait.
+    fn flushes(&self, cause: For) -> Vec<(MemberId, Io)> {
+        let config = self.config.as_ref().expect("requests start in an epoch");
+        let stored = || self.stored.values().filter_map(|number| self.requests.get(number));
+        let holds = |write: &Request, member| {
+            write.settled.as_ref().is_some_and(|pieces| pieces.contains_key(&member))
+        };
+        let asked = |&member: &MemberId| match cause {
+            _ if !config.shape.level.is_striped() => true,
+            For::Commit => stored().any(|write| holds(write, member)),
+            For::Upper(_) | For::Release(_) => false,
+        };
+        let skipped = usize::from(broken(Broken::FlushSkipsOne));
+        let members = config.live().filter(asked).skip(skipped);
+        members.map(|member| (member, Io::Flush)).collect()
+    }
+
     /// One flush at a time serves all writes that are stored before it begins.
     pub(super) fn commit(&mut self) {
         if !self.committing && !self.stored.is_empty() {
@@ -304,11 +331,6 @@ pub(super) fn locks(config: &Config, work: &Work) -> Option<Range<u64>> {
     };
     let first = stripes.start..stripes.start + 1;
     Some(if broken(Broken::LocksFirstStripe) { first } else { stripes })
-}
-
-fn flushes(config: &Config) -> Vec<(MemberId, Io)> {
-    let skipped = usize::from(broken(Broken::FlushSkipsOne));
-    config.live().skip(skipped).map(|member| (member, Io::Flush)).collect()
 }
 
 fn writes(config: &Config, stripe: u64, settled: &Pieces) -> Vec<(MemberId, Io)> {
