@@ -33,7 +33,7 @@ mod requests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::broken::{Broken, broken};
-use crate::config::{Config, State};
+use crate::config::{Config, Level, State};
 use crate::ids::{
     ClientId, DiskId, Epoch, Incarnation, MemberId, Ms, OpId, Region, RequestId, Term,
 };
@@ -260,6 +260,7 @@ impl Client {
 
     /// Moves to a newer epoch: requests that are not complete start again.
     fn adopt(&mut self, config: Config) {
+        let mut rereads = false;
         if let Some(old) = &self.config {
             if config.epoch <= old.epoch {
                 return;
@@ -271,6 +272,8 @@ impl Client {
                 self.losses += 1;
                 self.lost_until = self.written;
             }
+            let is_mirror = config.shape.level == Level::Mirror;
+            rereads = restarted && is_mirror && !broken(Broken::PatchRevivesLost);
         }
         self.renewed_ms = self.now;
         self.config = Some(config);
@@ -279,8 +282,7 @@ impl Client {
         self.stored.clear();
         self.idle = self.requests.keys().copied().collect();
         for request in self.requests.values_mut() {
-            request.attempt = None;
-            request.started &= matches!(request.work, Work::Write(..));
+            request.restart(rereads);
             if broken(Broken::ParityRecomputed) {
                 request.settled = None;
             }

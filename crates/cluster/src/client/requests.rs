@@ -11,7 +11,9 @@
 //!
 //! A patch that becomes a write keeps the grant and the lock that it read under. An epoch that
 //! begins before that makes it read again: it has changed nothing. One that begins later sends the
-//! bytes of the whole block again: members may differ in them, so nobody may read them.
+//! bytes of the whole block again: members may differ in them, so nobody may read them. A mirror
+//! has whole copies. If its members have lost writes, a patch reads again what they have: the bytes
+//! that it read before may be lost, and other hosts may have read older ones since.
 //!
 //! At levels 5 and 6 a write is acknowledged when it is durable: one flush serves all that are
 //! stored by then. So the pieces of a stripe differ only while a write to it is not acknowledged. A
@@ -49,6 +51,8 @@ pub(super) struct Request {
     pub(super) started: bool,
     /// Of a write: the bytes of each member, once they are known.
     pub(super) settled: Option<Pieces>,
+    /// Of a write that was a patch: its first byte in the block, and its bytes.
+    patch: Option<(usize, Vec<u8>)>,
     /// When it arrived: the losses reported and the writes acknowledged.
     pub(super) reported: u64,
     pub(super) written: u64,
@@ -93,13 +97,26 @@ impl Request {
     pub(super) fn stage(&self) -> Option<Stage> {
         self.attempt.as_ref().map(|attempt| attempt.stage)
     }
+
+    /// A new epoch begins: it must run again. `rereads`: the rest of a patch is read again.
+    pub(super) fn restart(&mut self, rereads: bool) {
+        self.attempt = None;
+        // Members may have a part of what was a write once, whatever it is now.
+        self.started &= matches!(self.work, Work::Write(..)) || self.patch.is_some();
+        if let (Work::Write(block, _), Some((first, bytes)), true) =
+            (&self.work, &self.patch, rereads)
+        {
+            self.work = Work::Patch(*block, *first, bytes.clone());
+            self.settled = None;
+        }
+    }
 }
 
 impl Client {
     pub(super) fn submit(&mut self, cause: For, work: Work) {
         let (reported, written) = (self.reported, self.written);
-        let (attempt, started, settled) = (None, false, None);
-        let request = Request { cause, work, attempt, started, settled, reported, written };
+        let (attempt, started, settled, patch) = (None, false, None, None);
+        let request = Request { cause, work, attempt, started, settled, patch, reported, written };
         self.requests.insert(self.next_request, request);
         self.idle.insert(self.next_request);
         self.fresh.push(self.next_request);
@@ -219,6 +236,7 @@ impl Client {
             (Stage::Patching, Work::Patch(block, first, bytes)) => {
                 let mut whole = blocks_of(config, *block, 1, &attempt.got);
                 whole[*first..][..bytes.len()].copy_from_slice(bytes);
+                request.patch = Some((*first, bytes.clone()));
                 request.work = Work::Write(*block, whole);
                 if broken(Broken::PatchReadsUngranted) {
                     (request.attempt, request.started, self.stirred) = (None, false, true);
