@@ -301,7 +301,9 @@ fn a_member_that_is_away_at_the_start_comes_later() {
 #[test]
 fn errors_of_a_server_are_repaired_from_the_others() {
     let world = World::new();
-    let error = ["error-pread=EIO", "error-pread-rate=3%"];
+    // Not before the start: it refuses a member without a label.
+    let trigger = format!("error-pread-file={}", world.path("errors").display());
+    let error = ["error-pread=EIO", "error-pread-rate=3%", &trigger];
     let mut peers: Vec<Peer> = (0..4).map(|number| nbdkit(&world, number, &[], &[])).collect();
     let members: Vec<String> = (0..4).map(uri).collect();
     let names: Vec<&str> = members.iter().map(String::as_str).collect();
@@ -310,6 +312,7 @@ fn errors_of_a_server_are_repaired_from_the_others() {
     peers
         .insert(0, nbdkit(&world, 0, &["error", "delay"], &[&error[..], &["rdelay=1ms"]].concat()));
     let server = world.serve_members(&members);
+    std::fs::write(world.path("errors"), "").unwrap();
     world.fio("0", "16M", 1);
     assert_eq!(world.order(&["status", "tank"])["slots"][1]["state"], "in_sync");
     assert_eq!(server.terminate(), 0);
