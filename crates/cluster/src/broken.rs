@@ -73,7 +73,7 @@ ways! {
     PatchReadsUngranted: "I8",
     /// A block is read for a patch while another write of the same client changes it.
     PatchUnlocked: "I8",
-    /// A patch of a mirror sends the rest of its block as it was before members lost writes.
+    /// A patch sends the rest of its block as it was before members lost writes.
     PatchRevivesLost: "I3",
 
     // ---- stripes of levels 5 and 6

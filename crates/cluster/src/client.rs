@@ -23,8 +23,9 @@
 //! the block since. If a member that stays in sync restarts, they may be lost in part. Then the
 //! next flush fails with [`Failure::Lost`].
 //!
-//! Invariants: no write is issued in a region without a grant. A flush covers every write that was
-//! acknowledged before it, on the boots of its own epoch. Once evicted, nothing more is answered.
+//! Invariants: no write is issued in a region without a grant. When a flush ends, every write that
+//! was acknowledged before it is durable, on the boots of its epoch. Once evicted, nothing more is
+//! answered.
 
 mod grants;
 mod reads;
@@ -33,7 +34,7 @@ mod requests;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::broken::{Broken, broken};
-use crate::config::{Config, Level, State};
+use crate::config::{Config, State};
 use crate::ids::{
     ClientId, DiskId, Epoch, Incarnation, MemberId, Ms, OpId, Region, RequestId, Term,
 };
@@ -260,7 +261,7 @@ impl Client {
 
     /// Moves to a newer epoch: requests that are not complete start again.
     fn adopt(&mut self, config: Config) {
-        let mut rereads = false;
+        let mut lost = false;
         if let Some(old) = &self.config {
             if config.epoch <= old.epoch {
                 return;
@@ -272,17 +273,16 @@ impl Client {
                 self.losses += 1;
                 self.lost_until = self.written;
             }
-            let is_mirror = config.shape.level == Level::Mirror;
-            rereads = restarted && is_mirror && !broken(Broken::PatchRevivesLost);
+            lost = restarted && !config.shape.level.is_striped();
         }
         self.renewed_ms = self.now;
-        self.config = Some(config);
+        self.config = Some(config.clone());
         self.ops.clear();
         self.locked.clear();
         self.stored.clear();
         self.idle = self.requests.keys().copied().collect();
         for request in self.requests.values_mut() {
-            request.restart(rereads);
+            request.restart(&config, lost && !broken(Broken::PatchRevivesLost));
             if broken(Broken::ParityRecomputed) {
                 request.settled = None;
             }

@@ -11,9 +11,9 @@
 //!
 //! A patch that becomes a write keeps the grant and the lock that it read under. An epoch that
 //! begins before that makes it read again: it has changed nothing. One that begins later sends the
-//! bytes of the whole block again: members may differ in them, so nobody may read them. A mirror
-//! has whole copies. If its members have lost writes, a patch reads again what they have: the bytes
-//! that it read before may be lost, and other hosts may have read older ones since.
+//! bytes of the whole block again: members may differ in them, so nobody may recover others from
+//! them. If members have lost writes, a patch that needs no parity reads again what they have: the
+//! bytes that it read before may be lost, and other hosts may have read older ones since.
 //!
 //! At levels 5 and 6 a write is acknowledged when it is durable: one flush serves all that are
 //! stored by then. So the pieces of a stripe differ only while a write to it is not acknowledged. A
@@ -98,13 +98,14 @@ impl Request {
         self.attempt.as_ref().map(|attempt| attempt.stage)
     }
 
-    /// A new epoch begins: it must run again. `rereads`: the rest of a patch is read again.
-    pub(super) fn restart(&mut self, rereads: bool) {
+    /// A new epoch begins: it must run again. `lost`: members may have lost unflushed writes.
+    pub(super) fn restart(&mut self, config: &Config, lost: bool) {
         self.attempt = None;
         // Members may have a part of what was a write once, whatever it is now.
         self.started &= matches!(self.work, Work::Write(..)) || self.patch.is_some();
-        if let (Work::Write(block, _), Some((first, bytes)), true) =
-            (&self.work, &self.patch, rereads)
+        if let (Work::Write(block, _), Some((first, bytes))) = (&self.work, &self.patch)
+            && lost
+            && !recovers(config, *block, 1)
         {
             self.work = Work::Patch(*block, *first, bytes.clone());
             self.settled = None;
