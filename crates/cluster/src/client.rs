@@ -13,7 +13,8 @@
 //! members.
 //!
 //! A write is acknowledged when every live member of *one* epoch has it. So a new epoch parks what
-//! is not acknowledged and sends it again whole: the same bytes, whatever members hold by now.
+//! is not acknowledged and sends it again whole: the same bytes, whatever members hold by now. Only
+//! a patch may read its block again first, if members have lost writes (`requests`).
 //!
 //! A patch replaces a part of a block. It reads the block under the grant and the lock of the
 //! stripe, and goes on as a write of the whole block under the same. So no host overwrites a part
