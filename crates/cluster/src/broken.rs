@@ -145,6 +145,8 @@ ways! {
     RemovesInVain: "I13",
     /// A member is removed although the others were heard only before it was late.
     EarlierAnswersCount: "I13",
+    /// The time in which a coordinator or client stood still counts as the silence of others.
+    PauseCounts: "I13",
     /// A leader that reaches too few members goes on leading.
     NeverStepsDown: "I13",
     /// A leader that was deposed before it could serve elects again as soon as any other.

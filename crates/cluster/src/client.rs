@@ -40,7 +40,7 @@ use crate::ids::{
     ClientId, DiskId, Epoch, Incarnation, MemberId, Ms, OpId, Region, RequestId, Term,
 };
 use crate::message::{FromClient, FromMember, Refusal, ToClient, ToMember};
-use crate::timing::Timing;
+use crate::timing::{RunClock, Timing};
 use grants::Hold;
 use requests::{For, Op, Request, Stage, locks};
 
@@ -100,6 +100,9 @@ pub struct Client {
     incarnation: Incarnation,
     timing: Timing,
     now: Ms,
+    clock: RunClock,
+    /// On the run clock.
+    ran_ms: Ms,
     config: Option<Config>,
     /// The newest term heard of.
     term: Term,
@@ -145,6 +148,8 @@ impl Client {
             incarnation,
             timing,
             now,
+            clock: RunClock::start(timing, now),
+            ran_ms: now,
             config: None,
             term: Term(0),
             renewed_ms: now,
@@ -199,7 +204,7 @@ impl Client {
 
     /// Handles an event.
     pub fn handle(&mut self, now: Ms, event: Event, out: &mut Vec<Action>) {
-        self.now = now;
+        self.read_clocks(now);
         match event {
             Event::Request(id, work) => self.submit(For::Upper(id), work),
             Event::Coordinator(term, message) => {
@@ -213,7 +218,7 @@ impl Client {
 
     /// Retransmits, renews the lease, gives idle regions back.
     pub fn tick(&mut self, now: Ms, out: &mut Vec<Action>) {
-        self.now = now;
+        self.read_clocks(now);
         if self.evicted {
             return;
         }
@@ -226,12 +231,12 @@ impl Client {
         out.push(Action::Coordinators(renew));
         let mut silent = BTreeSet::new();
         for op in self.ops.values_mut() {
-            if now >= op.again_ms {
+            if self.ran_ms >= op.again_ms {
                 out.push(Action::Member(op.member, op.message.clone()));
                 op.pause_ms = (2 * op.pause_ms).min(LONGEST_PAUSE * self.timing.tick_ms);
-                op.again_ms = now + op.pause_ms;
+                op.again_ms = self.ran_ms + op.pause_ms;
             }
-            if now.saturating_sub(op.since_ms) > self.timing.drain_ms {
+            if self.ran_ms.saturating_sub(op.since_ms) > self.timing.drain_ms {
                 silent.insert(op.member);
             }
         }
@@ -240,6 +245,11 @@ impl Client {
         self.tend_grants(out);
         self.stirred = true;
         self.advance(out);
+    }
+
+    fn read_clocks(&mut self, now: Ms) {
+        self.now = now;
+        self.ran_ms = self.clock.read(now);
     }
 
     fn coordinator(&mut self, term: Term, message: ToClient, out: &mut Vec<Action>) {
@@ -302,9 +312,9 @@ impl Client {
             // The coordinator says when it may run; until then it is sent again.
             FromMember::Refused(op, _) => {
                 if let Some(op) = self.ops.get_mut(&op) {
-                    op.since_ms = self.now;
+                    op.since_ms = self.ran_ms;
                     op.pause_ms = self.timing.tick_ms;
-                    op.again_ms = self.now + op.pause_ms;
+                    op.again_ms = self.ran_ms + op.pause_ms;
                 }
             }
             FromMember::Control(..) => {}

@@ -41,7 +41,7 @@ use crate::decisions::{Outcome, Request, Value};
 use crate::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Region, Term};
 use crate::message::{FromClient, FromMember, ToClient, ToMember};
 use crate::room;
-use crate::timing::Timing;
+use crate::timing::{RunClock, Timing};
 use leader::Leader;
 
 /// An input.
@@ -92,6 +92,8 @@ pub struct Coordinator {
     me: CandidateId,
     timing: Timing,
     most_marks: usize,
+    clock: RunClock,
+    /// On the run clock, as all times here and in the reign.
     now: Ms,
     /// When a coordinator was last heard of.
     heard_ms: Ms,
@@ -121,6 +123,7 @@ impl Coordinator {
             me,
             timing,
             most_marks: room::MOST_MARKS,
+            clock: RunClock::start(timing, now),
             now,
             heard_ms: now,
             direct: None,
@@ -177,7 +180,7 @@ impl Coordinator {
 
     /// Handles an event.
     pub fn handle(&mut self, now: Ms, event: Event, out: &mut Vec<Action>) {
-        self.now = now;
+        let now = self.read_clock(now);
         match event {
             Event::Beat(term) => {
                 self.direct = Some((term, now));
@@ -211,7 +214,7 @@ impl Coordinator {
 
     /// Retransmits, watches peers, takes over.
     pub fn tick(&mut self, now: Ms, out: &mut Vec<Action>) {
-        self.now = now;
+        let now = self.read_clock(now);
         if self.asked_ms.is_some_and(|since| now.saturating_sub(since) > self.timing.store_ms) {
             self.asked_ms = None;
             self.outcome(Outcome::Unknown, out);
@@ -232,6 +235,11 @@ impl Coordinator {
             Role::Electing(_) => {}
         }
         self.after(out);
+    }
+
+    fn read_clock(&mut self, now: Ms) -> Ms {
+        self.now = self.clock.read(now);
+        self.now
     }
 
     /// How long it waits for a coordinator. Candidates take turns, so that they rarely compete.

@@ -1,7 +1,17 @@
 //! The intervals of the protocol. No data depends on them: they decide when to suspect a peer.
 //!
+//! ```text
+//!   local clock    ├──┼──┼──┼────── host stands still ──────┼──┼──┼──▶
+//!   run clock      ├──┼──┼──┼─────┼──┼──┼──▶
+//! ```
+//!
+//! A host that stands still hears nobody. When it goes on, it must not take that for the silence of
+//! its peers: they may have stood still with it, or their messages may be waiting in its sockets.
+//! So silence is measured on a clock that stands still, too.
+//!
 //! Owns the defaults. The simulator shrinks them.
 
+use crate::broken::{Broken, broken};
 use crate::ids::Ms;
 
 /// Intervals, in milliseconds of the local clock.
@@ -37,4 +47,57 @@ impl Timing {
         store_ms: 2000,
         idle_ms: 1000,
     };
+}
+
+/// Most ticks that pass on a run clock between two readings.
+const MOST_TICKS: Ms = 3;
+
+/// A clock that counts only the time in which its owner ran, in milliseconds. The owner reads it at
+/// every tick and every message; of a longer gap it counts three ticks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RunClock {
+    most_ms: Ms,
+    local_ms: Ms,
+    ran_ms: Ms,
+}
+
+impl RunClock {
+    /// A clock that shows the local time, which is `now`.
+    pub fn start(timing: Timing, now: Ms) -> RunClock {
+        RunClock { most_ms: MOST_TICKS * timing.tick_ms, local_ms: now, ran_ms: now }
+    }
+
+    /// Reads it; the local clock shows `now`.
+    pub fn read(&mut self, now: Ms) -> Ms {
+        let gap_ms = now.saturating_sub(self.local_ms);
+        let counted_ms =
+            if broken(Broken::PauseCounts) { gap_ms } else { gap_ms.min(self.most_ms) };
+        self.local_ms = now;
+        self.ran_ms += counted_ms;
+        self.ran_ms
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_of_more_than_three_ticks_counts_as_three() {
+        let most_ms = MOST_TICKS * Timing::DEFAULT.tick_ms;
+        for (gap_ms, counted_ms) in [
+            (0, 0),
+            (most_ms - 1, most_ms - 1),
+            (most_ms, most_ms),
+            (most_ms + 1, most_ms),
+            (60_000, most_ms),
+        ] {
+            let mut clock = RunClock::start(Timing::DEFAULT, 7);
+            assert_eq!(clock.read(7 + gap_ms), 7 + counted_ms);
+            assert_eq!(clock.read(7 + gap_ms + 5), 7 + counted_ms + 5);
+        }
+        // A local clock that goes back, which none should.
+        let mut clock = RunClock::start(Timing::DEFAULT, 100);
+        assert_eq!((clock.read(50), clock.read(60)), (100, 110));
+    }
 }

@@ -192,7 +192,7 @@ impl Client {
             let (epoch, boot) = (config.epoch, config.slot(member).boot);
             let message = ToMember::Data(Stamp { who, epoch, boot, op, floor }, io);
             out.push(Action::Member(member, message.clone()));
-            let (since_ms, pause_ms) = (self.now, self.timing.tick_ms);
+            let (since_ms, pause_ms) = (self.ran_ms, self.timing.tick_ms);
             let again_ms = since_ms + pause_ms;
             self.ops
                 .insert(op, Op { member, request: number, message, since_ms, again_ms, pause_ms });

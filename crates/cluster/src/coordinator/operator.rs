@@ -61,7 +61,7 @@ impl Coordinator {
     /// Accepts that blocks may be garbage in the regions of which nobody can tell, on the members
     /// that are not in sync there; returns these regions. They are resynced, and served again.
     pub fn accept_loss(&mut self, now: Ms, out: &mut Vec<Action>) -> Vec<Region> {
-        self.now = now;
+        let now = self.read_clock(now);
         let Role::Leading(leader) = &mut self.role else { return Vec::new() };
         let holes = leader.holes();
         leader.accepted.extend(holes.iter().copied());
@@ -88,7 +88,7 @@ impl Coordinator {
         client: ClientId,
         out: &mut Vec<Action>,
     ) -> Result<Incarnation, NotEvicted> {
-        self.now = now;
+        let now = self.read_clock(now);
         let Role::Leading(leader) = &mut self.role else { return Err(NotEvicted::Standby) };
         if leader.reading.is_some() {
             return Err(NotEvicted::TakingOver);
@@ -112,6 +112,8 @@ impl Coordinator {
 
 #[cfg(test)]
 mod tests {
+    use std::ops::Range;
+
     use super::*;
     use crate::config::{Config, Level, Mode, Shape, Slot, State};
     use crate::coordinator::Event;
@@ -145,6 +147,12 @@ mod tests {
                 return;
             }
         }
+    }
+
+    /// Ticks from one time to the other: a coordinator that stood still has not heard silence.
+    fn tick(one: &mut Coordinator, times: Range<Ms>, out: &mut Vec<Action>) {
+        let tick_ms = Timing::DEFAULT.tick_ms as usize;
+        times.step_by(tick_ms).for_each(|now| one.tick(now, out));
     }
 
     fn asks(out: &[Action]) -> Vec<&Request> {
@@ -208,7 +216,7 @@ mod tests {
         let (timing, out) = (Timing::DEFAULT, &mut Vec::new());
         let mut one = Coordinator::start(CandidateId(0), timing, 0);
         let end = 60_000;
-        (0..end).step_by(200).for_each(|now| one.tick(now, out));
+        tick(&mut one, 0..end, out);
         assert!(asks(out).len() > 10 && asks(out).iter().all(|it| **it == Request::Read));
         let (level, mode) = (Level::Mirror, Mode::Shared);
         let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 1, mode };
@@ -223,10 +231,10 @@ mod tests {
         assert!(asks(&answer(&mut one, end)).is_empty(), "it listens");
         out.clear();
         one.handle(end + 100, Event::Beat(Term(7)), out);
-        (end..end + timing.takeover_ms).step_by(200).for_each(|now| one.tick(now, out));
+        tick(&mut one, end..end + timing.takeover_ms, out);
         assert!(asks(out).is_empty(), "it hears the coordinator");
-        let late = end + 3 * timing.takeover_ms;
-        one.tick(late, out);
+        let late = end + timing.takeover_ms + 400;
+        tick(&mut one, end + timing.takeover_ms..late, out);
         assert_eq!(asks(out), [&Request::Read], "it hears nobody any more");
         assert!(matches!(asks(&answer(&mut one, late + 1))[..], [Request::Cas(..)]));
     }
@@ -235,20 +243,24 @@ mod tests {
     fn an_election_ends_when_a_coordinator_is_heard() {
         let (timing, out) = (Timing::DEFAULT, &mut Vec::new());
         let mut one = Coordinator::start(CandidateId(0), timing, 0);
-        one.tick(10_000, out);
+        let heard = timing.takeover_ms + 400;
+        tick(&mut one, 0..heard, out);
         assert_eq!(asks(out).len(), 1);
-        one.handle(10_001, Event::Beat(Term(7)), out);
-        one.tick(10_001 + timing.store_ms, out);
+        one.handle(heard, Event::Beat(Term(7)), out);
+        tick(&mut one, heard..heard + timing.store_ms, out);
         assert_eq!(asks(out).len(), 1, "no further request");
     }
 
     #[test]
     fn an_earlier_term_is_not_heard() {
-        let mut one = Coordinator::start(CandidateId(1), Timing::DEFAULT, 0);
+        let timing = Timing::DEFAULT;
+        let mut one = Coordinator::start(CandidateId(1), timing, 0);
         one.handle(0, Event::Beat(Term(7)), &mut Vec::new());
         let mut out = Vec::new();
-        one.handle(60_000, Event::Heard(Term(6), 0), &mut out);
-        one.tick(60_000, &mut out);
+        for now in (0..2 * timing.takeover_ms).step_by(200) {
+            one.handle(now, Event::Heard(Term(6), 0), &mut out);
+            one.tick(now, &mut out);
+        }
         assert!(!out.is_empty(), "it takes over");
     }
 

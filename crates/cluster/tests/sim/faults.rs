@@ -13,6 +13,8 @@ pub enum Fault {
     PowerCut(Ms),
     /// Stands still, with everything that arrives meanwhile.
     Pause(Node, Ms),
+    /// Everything stands still; nodes go on one after the other.
+    Standstill(Ms),
     /// No message from the first to the second.
     Cut(Node, Node, Ms),
     /// No message to or from this node.
@@ -151,7 +153,12 @@ pub enum Lasting {
     /// No long ones: a client and as many members as may fail hear nobody else, for less than a
     /// lease, again and again. The client comes back in an old epoch, as these members do.
     Brief,
+    /// No links at all: everything stands still for some time, again and again. Nobody is dead.
+    Standstill,
 }
+
+/// The first time that everything stands still.
+pub const STANDSTILL_MS: Ms = 1500;
 
 impl Lasting {
     pub fn faults(self, rng: &mut Rng, ground: &Ground) -> Vec<(Ms, Fault)> {
@@ -176,6 +183,10 @@ impl Lasting {
                 };
                 [1000, 2500, 4000, 5500].map(brief).into()
             }
+            Lasting::Standstill => {
+                let times = [0, 2100, 4200].map(|after| STANDSTILL_MS + after);
+                times.map(|at| (at, Fault::Standstill(rng.within(TIMING.member_ms, 2000)))).into()
+            }
         }
     }
 }
@@ -187,7 +198,8 @@ pub fn hearing(rng: &mut Rng) -> Hearing {
         4..8 => Lasting::Candidates,
         8..12 => Lasting::Hosts,
         12..16 => Lasting::Brief,
-        16..35 => return Hearing { reports: true, third, lasting: None },
+        16..20 => Lasting::Standstill,
+        20..35 => return Hearing { reports: true, third, lasting: None },
         _ => return Hearing::default(),
     };
     Hearing { reports: true, third: third || lasting != Lasting::Leader, lasting: Some(lasting) }

@@ -58,6 +58,7 @@ marks! {
     RESYNC_DEGRADED = "resync: with a member missing";
     RESYNC_ABANDONED = "resync: abandoned by a change of the membership";
     SPLIT = "links: two groups of nodes";
+    STOOD_STILL = "all nodes: stand still at once";
     FULL_STRIPE = "stripe: a write of all blocks";
     DELTA = "stripe: a read-modify-write";
     REST = "stripe: parity from the other blocks";

@@ -176,6 +176,9 @@ impl World {
         let planned = world.plan.is_some();
         let mut faults: Vec<_> = faults.into_iter().chain(restore).chain(replaced).collect();
         if let Some(lasting) = lasting {
+            if lasting == Lasting::Standstill {
+                world.ground.links.usual = [0; 3];
+            }
             faults = lasting.faults(hearing, &world.ground);
             world.expect_service();
         }

@@ -12,7 +12,7 @@ use cluster::record::Mark;
 use super::work::is_run;
 use super::{Event, Packet, World};
 use crate::faults::{CALM_MS, Fault};
-use crate::ground::{Node, Storing, Task};
+use crate::ground::{Node, Storing, TIMING, Task};
 use crate::marks;
 use crate::oracle::cells;
 use crate::verify;
@@ -86,7 +86,7 @@ impl World {
             return;
         }
         let local = host.skew.at(now);
-        self.at(now + crate::ground::TIMING.tick_ms, Event::Tick(node, life));
+        self.at(now + TIMING.tick_ms, Event::Tick(node, life));
         match node {
             Node::Candidate(index) => {
                 let mut out = Vec::new();
@@ -356,7 +356,10 @@ impl World {
             }
             let restarted = before.boot != after.boot;
             let mark = match (before.state, after.state) {
-                (State::InSync, State::Missing) => marks::REMOVED,
+                (State::InSync, State::Missing) => {
+                    self.forbid_in_standstill(|| format!("member {index} is removed"));
+                    marks::REMOVED
+                }
                 (State::InSync, State::Rebuilding) => marks::RESTARTED,
                 (State::InSync, State::InSync) if restarted => marks::MASS_RESTART,
                 (State::Missing, State::Rebuilding) => marks::RETURNED,
@@ -397,6 +400,13 @@ impl World {
                 }
             }
             Fault::Pause(node, time) => self.ground.host(node).paused_until = now + time,
+            Fault::Standstill(time) => {
+                self.mark(marks::STOOD_STILL);
+                for node in self.ground.nodes() {
+                    let until = now + time + self.rng.below(TIMING.tick_ms);
+                    self.ground.host(node).paused_until = until;
+                }
+            }
             Fault::Cut(from, to, time) => {
                 self.ground.links.cut.insert((from, to), now + time);
             }

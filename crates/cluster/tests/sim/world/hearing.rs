@@ -5,6 +5,7 @@
 //!   candidates 0 and 1 do not hear each other           2 tells them: nobody is replaced
 //!   hosts 1 and 2 do not hear each other, 0 dead        one of both serves for long enough
 //!   some nodes are cut off for less than a lease        they come back in an old epoch
+//!   everything stands still                             nobody is removed, evicted or replaced
 //! ```
 //!
 //! In worlds with such a fault there is no other one. Clients that reach all members must be served
@@ -14,7 +15,7 @@ use cluster::coordinator::{Coordinator, Event as Input};
 use cluster::ids::{MemberId, Ms, Term};
 
 use super::{Event, Packet, World};
-use crate::faults::{LASTING_MS, Lasting};
+use crate::faults::{LASTING_MS, Lasting, STANDSTILL_MS};
 use crate::ground::{Node, TIMING};
 use crate::marks;
 
@@ -81,7 +82,16 @@ impl World {
 
     /// Looks later whether clients are served.
     pub fn expect_service(&mut self) {
-        self.at(SETTLED_MS, Event::Served(None));
+        let standstill = self.lasting == Some(Lasting::Standstill);
+        let settled_ms = if standstill { STANDSTILL_MS - 1 } else { SETTLED_MS };
+        self.at(settled_ms, Event::Served(None));
+    }
+
+    /// All peers have stood still as well: none of them is silent.
+    pub fn forbid_in_standstill(&mut self, story: impl FnOnce() -> String) {
+        if self.lasting == Some(Lasting::Standstill) {
+            self.require(Err(format!("I13: {}, but everything stood still", story())));
+        }
     }
 
     pub fn served(&mut self, since: Option<Term>) {

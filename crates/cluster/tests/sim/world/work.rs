@@ -188,7 +188,11 @@ impl World {
         else {
             return;
         };
-        let local = self.ground.candidates[index].host.skew.at(self.now);
+        let host = &self.ground.candidates[index].host;
+        if self.now < host.paused_until {
+            return;
+        }
+        let local = host.skew.at(self.now);
         let machine = self.ground.candidates[index].machine.as_mut().expect("it leads");
         let mut out = Vec::new();
         let holes = machine.accept_loss(local, &mut out);
