@@ -87,6 +87,12 @@ const STEPS: &[Step] = &[
         1,
     ),
     step(
+        "hosts-paused",
+        "a cluster on three hosts stands still for 15 s, and nobody is evicted",
+        "cargo xtask hosts --seed 1 --only all-paused",
+        1,
+    ),
+    step(
         "fuzz-tests",
         "corpus of the fuzz targets",
         "cargo test --manifest-path fuzz/Cargo.toml --lib",

@@ -102,13 +102,17 @@ impl<'a> Drill<'a> {
         self.loads.iter().for_each(Load::reset);
         let begun = Instant::now();
         let mut fenced = None;
-        if faults[0].what == What::OldStore {
-            self.court.history().degraded = true;
-            self.old_store()?;
-        } else {
-            blows.iter().try_for_each(|blow| self.strike(blow))?;
-            fenced = self.endure(&blows, begun)?;
-            blows.iter().try_for_each(|blow| self.heal(blow))?;
+        match faults[0].what {
+            What::OldStore => {
+                self.court.history().degraded = true;
+                self.old_store()?;
+            }
+            What::Standstill => self.stand_still()?,
+            _ => {
+                blows.iter().try_for_each(|blow| self.strike(blow))?;
+                fenced = self.endure(&blows, begun)?;
+                blows.iter().try_for_each(|blow| self.heal(blow))?;
+            }
         }
         let ended = Instant::now();
         let stall = self.until_optimal(&victims)?;
@@ -133,7 +137,7 @@ impl<'a> Drill<'a> {
                 others.into_iter().try_for_each(|other| self.cut(way, host, other))?;
             }
             What::Link(way) => self.cut(way, host, peer)?,
-            What::OldStore => {}
+            What::Standstill | What::OldStore => {}
         }
         Ok(())
     }
@@ -158,9 +162,7 @@ impl<'a> Drill<'a> {
             fenced.get_or_insert(begun.elapsed());
             self.court.history().fence(self.loads[blow.host].session);
         }
-        // The kernel of an open connection must notice, too.
-        let lasts = Duration::from_secs(if self.options.fast { 6 } else { 15 });
-        self.processes.until("the fault has lasted", |_| Ok(begun.elapsed() > lasts))?;
+        self.last(begun)?;
         let goals: Vec<(usize, u64)> =
             healthy.iter().map(|&host| (host, self.loads[host].progress() + LATER)).collect();
         let loads = &self.loads;
@@ -171,6 +173,33 @@ impl<'a> Drill<'a> {
         })?;
         self.alive(&victims)?;
         Ok(fenced)
+    }
+
+    /// Waits until a fault has lasted for more than a lease. The kernel of an open connection must
+    /// notice, too.
+    fn last(&mut self, begun: Instant) -> Result<(), String> {
+        let lasts = Duration::from_secs(if self.options.fast { 6 } else { 15 });
+        self.processes.until("the fault has lasted", |_| Ok(begun.elapsed() > lasts))
+    }
+
+    /// Stops all processes and lets them go on. A new epoch would be one without a member that was
+    /// alive.
+    fn stand_still(&mut self) -> Result<(), String> {
+        let epoch = self.epoch()?;
+        self.processes.signal_all("STOP")?;
+        self.last(Instant::now())?;
+        self.processes.signal_all("CONT")?;
+        self.until_optimal(&BTreeSet::new())?;
+        let now = self.epoch()?;
+        match epoch == now {
+            true => Ok(()),
+            false => Err(format!("all stood still, and epoch {epoch} was followed by {now}")),
+        }
+    }
+
+    fn epoch(&self) -> Result<u64, String> {
+        let status = self.processes.status(0);
+        status["epoch"].as_u64().ok_or_else(|| format!("no coordinator leads: {status}"))
     }
 
     /// Waits until the cluster has evicted a client by itself, and asks as a fence agent would.
@@ -197,7 +226,7 @@ impl<'a> Drill<'a> {
                 parts.into_iter().try_for_each(|&part| self.start(part, host))?;
             }
             What::Isolated(_) | What::Link(_) => self.processes.network.heal()?,
-            What::OldStore => {}
+            What::Standstill | What::OldStore => {}
         }
         if fault.what == What::Pause(Part::Client) {
             // It finds out by itself, fails all requests, and does not end.

@@ -26,6 +26,8 @@ pub(crate) enum What {
     Isolated(Way),
     /// A host is cut off from the next one.
     Link(Way),
+    /// SIGSTOP of all processes of all hosts, and later SIGCONT: nobody is dead.
+    Standstill,
     /// A backup of etcd is restored that is older than a change of the membership.
     OldStore,
 }
@@ -58,6 +60,7 @@ pub(crate) const FAULTS: &[Fault] = &[
     fault("host-mute", What::Isolated(Way::Mute)),
     fault("link-cut", What::Link(Way::Both)),
     fault("link-one-way", What::Link(Way::Mute)),
+    fault("all-paused", What::Standstill),
     fault("etcd-restored", What::OldStore),
 ];
 
@@ -86,7 +89,7 @@ impl Blow {
         let hit = match self.fault.what {
             What::Kill(hit) | What::Pause(hit) => hit == part,
             What::Power | What::Isolated(_) | What::Link(_) => true,
-            What::OldStore => false,
+            What::Standstill | What::OldStore => false,
         };
         hit.then_some(self.host).into_iter().collect()
     }
@@ -122,7 +125,8 @@ pub(crate) fn victims(blows: &[Blow]) -> BTreeSet<usize> {
 /// True if the cluster must survive all of these at once, with `clients` of which one goes on.
 pub(crate) fn is_survivable(blows: &[Blow], tolerated: usize, clients: usize) -> bool {
     let etcds = union(blows, |blow| blow.hits(Part::Etcd)).len();
-    let alone = blows.len() == 1 || !blows.iter().any(|blow| blow.fault.what == What::OldStore);
+    let whole = |blow: &Blow| [What::Standstill, What::OldStore].contains(&blow.fault.what);
+    let alone = blows.len() == 1 || !blows.iter().any(whole);
     members_at_risk(blows) <= tolerated && etcds <= 1 && victims(blows).len() < clients && alone
 }
 
@@ -154,6 +158,8 @@ mod tests {
         assert!(is_survivable(&pair("host-killed", 1), 2, 3));
         let etcds = [blow("etcd-killed", 0), blow("host-cut", 1)];
         assert!(!is_survivable(&etcds, 1, 3), "no majority");
+        assert!(is_survivable(&[blow("all-paused", 0)], 0, 3), "nobody is at risk");
+        assert!(!is_survivable(&[blow("all-paused", 0), blow("member-killed", 0)], 1, 3));
         assert!(!is_survivable(&[blow("link-cut", 0), blow("client-killed", 2)], 1, 3));
     }
 }

@@ -264,6 +264,14 @@ impl<'a> Processes<'a> {
         run(Command::new("kill").args(["-s", signal, &process.child.id().to_string()]))
     }
 
+    /// The same for all processes.
+    ///
+    /// # Errors
+    /// If one has ended.
+    pub(crate) fn signal_all(&self, signal: &str) -> Result<(), String> {
+        self.running.keys().try_for_each(|&(part, host)| self.signal(part, host, signal))
+    }
+
     /// Makes the fence agent's call: true if all members have fenced the client, or none knows it.
     ///
     /// # Errors
