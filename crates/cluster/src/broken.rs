@@ -147,6 +147,8 @@ ways! {
     EarlierAnswersCount: "I13",
     /// The time in which a coordinator or client stood still counts as the silence of others.
     PauseCounts: "I13",
+    /// A client is evicted when it complains first, if the member was heard shortly before.
+    ComplaintCountsAtOnce: "I13",
     /// A leader that reaches too few members goes on leading.
     NeverStepsDown: "I13",
     /// A leader that was deposed before it could serve elects again as soon as any other.

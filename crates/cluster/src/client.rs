@@ -236,7 +236,9 @@ impl Client {
                 op.pause_ms = (2 * op.pause_ms).min(LONGEST_PAUSE * self.timing.tick_ms);
                 op.again_ms = self.ran_ms + op.pause_ms;
             }
-            if self.ran_ms.saturating_sub(op.since_ms) > self.timing.drain_ms {
+            // The coordinator hears of it for some time before it evicts.
+            let patience = self.timing.drain_ms.saturating_sub(self.timing.member_ms);
+            if self.ran_ms.saturating_sub(op.since_ms) > patience {
                 silent.insert(op.member);
             }
         }

@@ -93,13 +93,13 @@ pub struct Coordinator {
     timing: Timing,
     most_marks: usize,
     clock: RunClock,
-    /// On the run clock, as all times here and in the reign.
+    /// On the run clock, as all other times here and in the reign.
     now: Ms,
     /// When a coordinator was last heard of.
     heard_ms: Ms,
     /// The coordinator heard without the help of others, and when.
     direct: Option<(Term, Ms)>,
-    /// When its election began.
+    /// When its election began, on the local clock.
     elects_ms: Ms,
     /// The highest term heard of.
     floor: Term,
@@ -228,7 +228,7 @@ impl Coordinator {
             Role::Standby => {
                 if now.saturating_sub(self.heard_ms) > self.patience_ms() {
                     self.role = Role::Electing(None);
-                    self.elects_ms = now;
+                    self.elects_ms = self.clock.local_ms();
                     self.ask(Request::Read, out);
                 }
             }
@@ -346,9 +346,9 @@ impl Coordinator {
                 self.floor = self.floor.max(value.term);
                 self.stand_by();
             }
-            // It was cut off, and could not have heard anybody: it listens first.
+            // It was cut off or stood still, and could not have heard anybody: it listens first.
             Role::Electing(None)
-                if self.now.saturating_sub(self.elects_ms) > self.timing.store_ms =>
+                if self.clock.local_ms().saturating_sub(self.elects_ms) > self.timing.store_ms =>
             {
                 self.floor = self.floor.max(value.term);
                 self.stand_by();

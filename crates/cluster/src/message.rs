@@ -148,7 +148,7 @@ pub enum FromClient {
     Want(Region, GrantId),
     /// Give a grant back: all writes are flushed.
     Release(Region, GrantId),
-    /// A member does not answer.
+    /// A member does not answer; repeated while it does not.
     Unreachable(MemberId),
 }
 

@@ -14,7 +14,7 @@
 use crate::broken::{Broken, broken};
 use crate::ids::Ms;
 
-/// Intervals, in milliseconds of the local clock.
+/// Intervals, in milliseconds: of a run clock where they measure silence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Timing {
     /// Between two calls of `tick`.
@@ -25,7 +25,8 @@ pub struct Timing {
     pub lease_ms: Ms,
     /// A client stops by itself this long before its lease ends, for the drift of clocks.
     pub margin_ms: Ms,
-    /// A drain that was not answered for this long leads to an eviction.
+    /// A drain that was not answered for this long leads to an eviction, as does a request to a
+    /// member that the coordinator reaches. Longer than `member_ms`.
     pub drain_ms: Ms,
     /// A candidate that heard no coordinator for this long takes over.
     pub takeover_ms: Ms,
@@ -49,11 +50,9 @@ impl Timing {
     };
 }
 
-/// Most ticks that pass on a run clock between two readings.
-const MOST_TICKS: Ms = 3;
-
 /// A clock that counts only the time in which its owner ran, in milliseconds. The owner reads it at
-/// every tick and every message; of a longer gap it counts three ticks.
+/// every tick and every message; of a longer gap it counts a third of the shortest interval of
+/// silence. That is several ticks, so a busy host is hardly slower to notice silence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RunClock {
     most_ms: Ms,
@@ -64,7 +63,13 @@ pub struct RunClock {
 impl RunClock {
     /// A clock that shows the local time, which is `now`.
     pub fn start(timing: Timing, now: Ms) -> RunClock {
-        RunClock { most_ms: MOST_TICKS * timing.tick_ms, local_ms: now, ran_ms: now }
+        let most_ms = timing.member_ms.min(timing.takeover_ms) / 3;
+        RunClock { most_ms, local_ms: now, ran_ms: now }
+    }
+
+    /// The local time when it was last read.
+    pub fn local_ms(&self) -> Ms {
+        self.local_ms
     }
 
     /// Reads it; the local clock shows `now`.
@@ -83,8 +88,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_gap_of_more_than_three_ticks_counts_as_three() {
-        let most_ms = MOST_TICKS * Timing::DEFAULT.tick_ms;
+    fn a_long_gap_counts_in_part() {
+        let most_ms = Timing::DEFAULT.takeover_ms / 3;
         for (gap_ms, counted_ms) in [
             (0, 0),
             (most_ms - 1, most_ms - 1),

@@ -31,6 +31,13 @@ pub(super) struct Watch {
     pub(super) other: Option<Other>,
 }
 
+/// A client's complaint that it does not reach a member.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Complaint {
+    first_ms: Ms,
+    last_ms: Ms,
+}
+
 /// A client that is joined.
 pub(super) struct Session {
     pub(super) incarnation: Incarnation,
@@ -74,6 +81,8 @@ pub(super) struct Leader {
     pub(super) turns: u64,
     pub(super) sessions: BTreeMap<ClientId, Session>,
     pub(super) evictions: BTreeMap<ClientId, Eviction>,
+    /// In the current epoch.
+    pub(super) complaints: BTreeMap<(ClientId, Incarnation, MemberId), Complaint>,
     pub(super) job: Option<Job>,
     /// Regions whose resync is complete but not yet durable in the log.
     pub(super) settling: BTreeSet<Region>,
@@ -118,6 +127,7 @@ impl Leader {
             turns: 0,
             sessions: BTreeMap::new(),
             evictions: BTreeMap::new(),
+            complaints: BTreeMap::new(),
             job: None,
             settling: BTreeSet::new(),
             accepted: BTreeSet::new(),
@@ -275,16 +285,26 @@ impl Leader {
         }
     }
 
-    /// A client cannot reach a member that this coordinator can reach.
+    /// Evicts a client that cannot reach a member, once the member has answered after the client
+    /// has complained for as long as a member may be silent. An answer from before, or a complaint
+    /// of a host that has just gone on, may be all that was left in the sockets.
     fn unreachable(&mut self, client: ClientId, incarnation: Incarnation, member: MemberId) {
         let current = self.sessions.get(&client).is_some_and(|session| {
             session.incarnation == incarnation && session.epoch == self.config.epoch
         });
-        let timeout = self.timing.member_ms;
-        let now = self.now;
-        let heard = self.watch(member).and_then(|watch| watch.heard_ms);
-        let reached = heard.is_some_and(|heard| now.saturating_sub(heard) < timeout);
-        if current && reached && self.is_active() {
+        let heard_ms = self.watch(member).and_then(|watch| watch.heard_ms);
+        if !current || !self.is_active() {
+            return;
+        }
+        let (now, key) = (self.now, (client, incarnation, member));
+        let complaint =
+            self.complaints.entry(key).or_insert(Complaint { first_ms: now, last_ms: now });
+        complaint.last_ms = now;
+        let old_ms = match broken(Broken::ComplaintCountsAtOnce) {
+            true => now.saturating_sub(self.timing.member_ms),
+            false => complaint.first_ms + self.timing.member_ms,
+        };
+        if heard_ms.is_some_and(|heard_ms| heard_ms >= old_ms) {
             self.evict(client, incarnation, None);
         }
     }
@@ -306,9 +326,16 @@ impl Leader {
             self.watch_clients();
             self.request_drains(out);
             self.resync_again(out);
+            self.forget_complaints();
             self.tidy();
         }
         self.settle(out);
+    }
+
+    /// Forgets complaints that clients do not repeat at every tick.
+    fn forget_complaints(&mut self) {
+        let (now, patience) = (self.now, self.timing.member_ms);
+        self.complaints.retain(|_, complaint| now.saturating_sub(complaint.last_ms) <= patience);
     }
 
     /// Evicts clients whose lease ended, and holders that do not declare themselves.

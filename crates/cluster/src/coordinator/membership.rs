@@ -198,6 +198,7 @@ impl Leader {
             }
         }
         self.prepared.clear();
+        self.complaints.clear();
         self.config = config;
         self.stop_job();
     }

@@ -155,6 +155,9 @@ pub enum Lasting {
     Brief,
     /// No links at all: everything stands still for some time, again and again. Nobody is dead.
     Standstill,
+    /// There is one candidate. It stands still, again and again, and a member with it, which may
+    /// die then.
+    Alone,
 }
 
 /// The first time that everything stands still.
@@ -184,11 +187,28 @@ impl Lasting {
                 [1000, 2500, 4000, 5500].map(brief).into()
             }
             Lasting::Standstill => {
-                let times = [0, 2100, 4200].map(|after| STANDSTILL_MS + after);
-                times.map(|at| (at, Fault::Standstill(rng.within(TIMING.member_ms, 2000)))).into()
+                standstills(rng).map(|(at, time)| (at, Fault::Standstill(time))).into()
+            }
+            Lasting::Alone => {
+                let others = (1..ground.candidates.len()).map(Node::Candidate);
+                let mut faults: Vec<_> =
+                    others.map(|other| (1, Fault::Crash(other, LASTING_MS))).collect();
+                for (at, time) in standstills(rng) {
+                    let member = Node::Member(rng.below(ground.members.len() as u64) as usize);
+                    let more = time + rng.within(50, 100);
+                    let (dies, stops) = (Fault::Crash(member, more), Fault::Pause(member, time));
+                    faults.push((at, Fault::Pause(Node::Candidate(0), time)));
+                    faults.push((at, if rng.percent(50) { dies } else { stops }));
+                }
+                faults
             }
         }
     }
+}
+
+/// When everything or the only candidate stands still, and for how long.
+fn standstills(rng: &mut Rng) -> [(Ms, Ms); 3] {
+    [0, 2100, 4200].map(|after| (STANDSTILL_MS + after, rng.within(TIMING.member_ms, 2000)))
 }
 
 pub fn hearing(rng: &mut Rng) -> Hearing {
@@ -199,7 +219,8 @@ pub fn hearing(rng: &mut Rng) -> Hearing {
         8..12 => Lasting::Hosts,
         12..16 => Lasting::Brief,
         16..20 => Lasting::Standstill,
-        20..35 => return Hearing { reports: true, third, lasting: None },
+        20..24 => Lasting::Alone,
+        24..35 => return Hearing { reports: true, third, lasting: None },
         _ => return Hearing::default(),
     };
     Hearing { reports: true, third: third || lasting != Lasting::Leader, lasting: Some(lasting) }

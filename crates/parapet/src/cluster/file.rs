@@ -122,6 +122,12 @@ impl Intervals {
         let lease_ms = self.lease_ms.unwrap_or(usual.lease_ms);
         let member_ms = self.member_ms.unwrap_or(usual.member_ms);
         let takeover_ms = self.takeover_ms.unwrap_or(usual.takeover_ms);
+        // Or clients would be evicted because a member is dead.
+        if lease_ms < 2 * member_ms {
+            return Err(format!(
+                "timing: lease_ms {lease_ms}: at least twice member_ms {member_ms}"
+            ));
+        }
         Ok(Timing {
             // Several ticks in the shortest interval.
             tick_ms: usual.tick_ms.min(lease_ms.min(member_ms).min(takeover_ms) / 4),
@@ -392,6 +398,10 @@ mod tests {
         let short = timing("lease_ms = 1000\nmember_ms = 400").unwrap().0.timing;
         assert_eq!((short.lease_ms, short.margin_ms, short.tick_ms), (1000, 100, 100));
         assert_eq!(short.takeover_ms, Timing::DEFAULT.takeover_ms);
+        let (least, less) = ("lease_ms = 6000", "lease_ms = 5999");
+        assert_eq!(timing(least).unwrap().0.timing.drain_ms, 6000);
+        let why = timing(less).err().unwrap();
+        assert!(why.contains("lease_ms 5999: at least twice member_ms 3000"), "{why}");
         for wrong in ["lease_ms = 10", "lease_ms = 60000", "lease = 1000"] {
             assert!(timing(wrong).is_err(), "{wrong}");
         }

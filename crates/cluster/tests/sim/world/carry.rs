@@ -78,7 +78,9 @@ impl World {
                     self.tell(|| format!("{me:?}: {client:?} is fenced up to {upto:?}"));
                     let node = &self.ground.clients[client.0 as usize];
                     if node.incarnation <= upto && node.machine.is_some() {
-                        self.forbid_in_standstill(|| format!("{client:?} is evicted"));
+                        if self.stands_still() {
+                            self.forbid(|| format!("{client:?} is evicted"));
+                        }
                         self.mark(marks::EVICTED_ALIVE);
                     } else if upto.0 > 0 {
                         self.mark(marks::EVICTED_DEAD);

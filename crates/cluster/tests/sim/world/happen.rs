@@ -11,7 +11,7 @@ use cluster::record::Mark;
 
 use super::work::is_run;
 use super::{Event, Packet, World};
-use crate::faults::{CALM_MS, Fault};
+use crate::faults::{CALM_MS, Fault, Lasting};
 use crate::ground::{Node, Storing, TIMING, Task};
 use crate::marks;
 use crate::oracle::cells;
@@ -357,7 +357,9 @@ impl World {
             let restarted = before.boot != after.boot;
             let mark = match (before.state, after.state) {
                 (State::InSync, State::Missing) => {
-                    self.forbid_in_standstill(|| format!("member {index} is removed"));
+                    if self.lasting == Some(Lasting::Standstill) {
+                        self.forbid(|| format!("member {index} is removed"));
+                    }
                     marks::REMOVED
                 }
                 (State::InSync, State::Rebuilding) => marks::RESTARTED,
@@ -403,7 +405,7 @@ impl World {
             Fault::Standstill(time) => {
                 self.mark(marks::STOOD_STILL);
                 for node in self.ground.nodes() {
-                    let until = now + time + self.rng.below(TIMING.tick_ms);
+                    let until = now + time + self.rng.below(2 * TIMING.tick_ms);
                     self.ground.host(node).paused_until = until;
                 }
             }

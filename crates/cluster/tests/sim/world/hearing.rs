@@ -6,6 +6,7 @@
 //!   hosts 1 and 2 do not hear each other, 0 dead        one of both serves for long enough
 //!   some nodes are cut off for less than a lease        they come back in an old epoch
 //!   everything stands still                             nobody is removed, evicted or replaced
+//!   the only candidate stands still                     no client is evicted
 //! ```
 //!
 //! In worlds with such a fault there is no other one. Clients that reach all members must be served
@@ -82,16 +83,17 @@ impl World {
 
     /// Looks later whether clients are served.
     pub fn expect_service(&mut self) {
-        let standstill = self.lasting == Some(Lasting::Standstill);
-        let settled_ms = if standstill { STANDSTILL_MS - 1 } else { SETTLED_MS };
+        let settled_ms = if self.stands_still() { STANDSTILL_MS - 1 } else { SETTLED_MS };
         self.at(settled_ms, Event::Served(None));
     }
 
-    /// All peers have stood still as well: none of them is silent.
-    pub fn forbid_in_standstill(&mut self, story: impl FnOnce() -> String) {
-        if self.lasting == Some(Lasting::Standstill) {
-            self.require(Err(format!("I13: {}, but everything stood still", story())));
-        }
+    /// True if the leader stands still at times: it must not take that for the silence of others.
+    pub fn stands_still(&self) -> bool {
+        matches!(self.lasting, Some(Lasting::Standstill | Lasting::Alone))
+    }
+
+    pub fn forbid(&mut self, story: impl FnOnce() -> String) {
+        self.require(Err(format!("I13: {}, but the coordinator stood still", story())));
     }
 
     pub fn served(&mut self, since: Option<Term>) {
