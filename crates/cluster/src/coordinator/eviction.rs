@@ -13,14 +13,14 @@
 //! Invariant: no region that an evicted client held is granted exclusively or resynced before all
 //! live members have answered the fence.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::Action;
 use super::commit::Effect;
 use super::grants::Holder;
 use super::leader::{Leader, Session};
 use crate::broken::{Broken, broken};
-use crate::ids::{ClientId, Incarnation, MemberId};
+use crate::ids::{ClientId, Epoch, Incarnation, MemberId};
 use crate::message::{Order, ToClient};
 use crate::record::{self, Mark};
 use crate::room;
@@ -183,8 +183,9 @@ impl Leader {
         self.evictions.remove(&client);
         out.push(Action::Evicted(client, upto));
         if let Some(incarnation) = joiner.filter(|&joiner| joiner > upto) {
-            let (heard_ms, epoch) = (self.now, crate::ids::Epoch(0));
-            self.sessions.insert(client, Session { incarnation, heard_ms, epoch });
+            let (heard_ms, epoch, complaints) = (self.now, Epoch(0), BTreeMap::new());
+            let session = Session { incarnation, heard_ms, epoch, complaints };
+            self.sessions.insert(client, session);
             self.join(client, incarnation, out);
         } else {
             self.say((client, upto), ToClient::Evicted(Incarnation(upto.0 + 1)), out);

@@ -32,17 +32,23 @@ pub(super) struct Watch {
 }
 
 /// A client's complaint that it does not reach a member.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub(super) struct Complaint {
     first_ms: Ms,
-    last_ms: Ms,
+    /// Renewals of the lease since it was repeated.
+    renewals: u32,
 }
+
+/// A complaint has ended when the client has renewed its lease more often without it: it repeats
+/// both at every tick, and one may be late.
+const MOST_RENEWALS: u32 = 3;
 
 /// A client that is joined.
 pub(super) struct Session {
     pub(super) incarnation: Incarnation,
     pub(super) heard_ms: Ms,
     pub(super) epoch: Epoch,
+    pub(super) complaints: BTreeMap<MemberId, Complaint>,
 }
 
 pub(super) struct Leader {
@@ -81,8 +87,6 @@ pub(super) struct Leader {
     pub(super) turns: u64,
     pub(super) sessions: BTreeMap<ClientId, Session>,
     pub(super) evictions: BTreeMap<ClientId, Eviction>,
-    /// In the current epoch.
-    pub(super) complaints: BTreeMap<(ClientId, Incarnation, MemberId), Complaint>,
     pub(super) job: Option<Job>,
     /// Regions whose resync is complete but not yet durable in the log.
     pub(super) settling: BTreeSet<Region>,
@@ -127,7 +131,6 @@ impl Leader {
             turns: 0,
             sessions: BTreeMap::new(),
             evictions: BTreeMap::new(),
-            complaints: BTreeMap::new(),
             job: None,
             settling: BTreeSet::new(),
             accepted: BTreeSet::new(),
@@ -273,12 +276,21 @@ impl Leader {
         out: &mut Vec<Action>,
     ) {
         let heard_ms = self.now;
-        let session = Session { incarnation, heard_ms, epoch };
         match self.sessions.get_mut(&client) {
             // It must join first.
-            Some(old) if old.incarnation != incarnation => return,
-            Some(old) => *old = session,
-            None => drop(self.sessions.insert(client, session)),
+            Some(session) if session.incarnation != incarnation => return,
+            Some(session) => {
+                (session.heard_ms, session.epoch) = (heard_ms, epoch);
+                session.complaints.retain(|_, complaint| {
+                    complaint.renewals += 1;
+                    complaint.renewals <= MOST_RENEWALS
+                });
+            }
+            None => {
+                let complaints = BTreeMap::new();
+                let session = Session { incarnation, heard_ms, epoch, complaints };
+                self.sessions.insert(client, session);
+            }
         }
         if epoch < self.config.epoch && self.raised == Some(self.config.epoch) {
             self.say((client, incarnation), ToClient::Config(self.config.clone()), out);
@@ -289,20 +301,20 @@ impl Leader {
     /// has complained for as long as a member may be silent. An answer from before, or a complaint
     /// of a host that has just gone on, may be all that was left in the sockets.
     fn unreachable(&mut self, client: ClientId, incarnation: Incarnation, member: MemberId) {
-        let current = self.sessions.get(&client).is_some_and(|session| {
-            session.incarnation == incarnation && session.epoch == self.config.epoch
-        });
+        let (now, patience) = (self.now, self.timing.member_ms);
         let heard_ms = self.watch(member).and_then(|watch| watch.heard_ms);
-        if !current || !self.is_active() {
+        let (active, current) = (self.is_active(), (incarnation, self.config.epoch));
+        let session = self.sessions.get_mut(&client);
+        let Some(session) = session.filter(|it| active && (it.incarnation, it.epoch) == current)
+        else {
             return;
-        }
-        let (now, key) = (self.now, (client, incarnation, member));
-        let complaint =
-            self.complaints.entry(key).or_insert(Complaint { first_ms: now, last_ms: now });
-        complaint.last_ms = now;
+        };
+        let first = Complaint { first_ms: now, renewals: 0 };
+        let complaint = session.complaints.entry(member).or_insert(first);
+        complaint.renewals = 0;
         let old_ms = match broken(Broken::ComplaintCountsAtOnce) {
-            true => now.saturating_sub(self.timing.member_ms),
-            false => complaint.first_ms + self.timing.member_ms,
+            true => now.saturating_sub(patience),
+            false => complaint.first_ms + patience,
         };
         if heard_ms.is_some_and(|heard_ms| heard_ms >= old_ms) {
             self.evict(client, incarnation, None);
@@ -326,16 +338,9 @@ impl Leader {
             self.watch_clients();
             self.request_drains(out);
             self.resync_again(out);
-            self.forget_complaints();
             self.tidy();
         }
         self.settle(out);
-    }
-
-    /// Forgets complaints that clients do not repeat at every tick.
-    fn forget_complaints(&mut self) {
-        let (now, patience) = (self.now, self.timing.member_ms);
-        self.complaints.retain(|_, complaint| now.saturating_sub(complaint.last_ms) <= patience);
     }
 
     /// Evicts clients whose lease ended, and holders that do not declare themselves.

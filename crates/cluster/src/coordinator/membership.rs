@@ -198,7 +198,6 @@ impl Leader {
             }
         }
         self.prepared.clear();
-        self.complaints.clear();
         self.config = config;
         self.stop_job();
     }
