@@ -149,6 +149,8 @@ ways! {
     PauseCounts: "I13",
     /// A client is evicted when it complains first, if the member was heard shortly before.
     ComplaintCountsAtOnce: "I13",
+    /// A client is evicted that cannot release a region, because live members do not answer.
+    DrainsInVain: "I13",
     /// A leader that reaches too few members goes on leading.
     NeverStepsDown: "I13",
     /// A leader that was deposed before it could serve elects again as soon as any other.

@@ -78,6 +78,8 @@ pub enum Event {
     Coordinator(Term, ToClient),
     /// A message of a member.
     Member(MemberId, FromMember),
+    /// A connection to this member was made: what was sent before may be lost.
+    Connected(MemberId),
 }
 
 /// An output.
@@ -212,6 +214,7 @@ impl Client {
                 self.coordinator(term, message, out);
             }
             Event::Member(_, message) => self.member(message, out),
+            Event::Connected(member) => self.send_again(member, out),
         }
         self.advance(out);
     }
@@ -229,8 +232,9 @@ impl Client {
         let (sent_ms, term, epoch, held) = (now, self.term, config.epoch, self.claims());
         let renew = FromClient::Renew { sent_ms, term, held, epoch };
         out.push(Action::Coordinators(renew));
-        let mut silent = BTreeSet::new();
-        for op in self.ops.values_mut() {
+        // The oldest request of each member that does not answer.
+        let mut silent = BTreeMap::new();
+        for (&number, op) in &mut self.ops {
             if self.ran_ms >= op.again_ms {
                 out.push(Action::Member(op.member, op.message.clone()));
                 op.pause_ms = (2 * op.pause_ms).min(LONGEST_PAUSE * self.timing.tick_ms);
@@ -239,10 +243,10 @@ impl Client {
             // The coordinator hears of it for some time before it evicts.
             let patience = self.timing.drain_ms.saturating_sub(self.timing.member_ms);
             if self.ran_ms.saturating_sub(op.since_ms) > patience {
-                silent.insert(op.member);
+                silent.entry(op.member).or_insert(number);
             }
         }
-        let report = |member| Action::Coordinators(FromClient::Unreachable(member));
+        let report = |(member, op)| Action::Coordinators(FromClient::Unreachable(member, op));
         out.extend(silent.into_iter().map(report));
         self.tend_grants(out);
         self.stirred = true;
@@ -252,6 +256,14 @@ impl Client {
     fn read_clocks(&mut self, now: Ms) {
         self.now = now;
         self.ran_ms = self.clock.read(now);
+    }
+
+    fn send_again(&mut self, member: MemberId, out: &mut Vec<Action>) {
+        for op in self.ops.values_mut().filter(|op| op.member == member) {
+            out.push(Action::Member(member, op.message.clone()));
+            op.pause_ms = self.timing.tick_ms;
+            op.again_ms = self.ran_ms + op.pause_ms;
+        }
     }
 
     fn coordinator(&mut self, term: Term, message: ToClient, out: &mut Vec<Action>) {

@@ -148,8 +148,8 @@ pub enum FromClient {
     Want(Region, GrantId),
     /// Give a grant back: all writes are flushed.
     Release(Region, GrantId),
-    /// A member does not answer; repeated while it does not.
-    Unreachable(MemberId),
+    /// A member does not answer this request, the oldest one; repeated while it does not.
+    Unreachable(MemberId, OpId),
 }
 
 /// From the coordinator to a client.

@@ -462,9 +462,9 @@ impl Wire for FromClient {
                 out.push(3);
                 (*region, *grant).put(out);
             }
-            FromClient::Unreachable(member) => {
+            FromClient::Unreachable(member, op) => {
                 out.push(4);
-                member.put(out);
+                (*member, *op).put(out);
             }
         }
     }
@@ -479,7 +479,7 @@ impl Wire for FromClient {
             },
             2 => FromClient::Want(Wire::take(from)?, Wire::take(from)?),
             3 => FromClient::Release(Wire::take(from)?, Wire::take(from)?),
-            4 => FromClient::Unreachable(Wire::take(from)?),
+            4 => FromClient::Unreachable(Wire::take(from)?, Wire::take(from)?),
             _ => return Err(Malformed::Value),
         })
     }

@@ -308,10 +308,12 @@ impl Leader {
         self.regions.get(&region).is_some_and(|entry| !entry.queue.is_empty())
     }
 
-    /// Asks the holders of regions that must become free; evicts those that do not answer.
+    /// Asks the holders of regions that must become free; evicts those that do not answer. They
+    /// need all live members for that.
     pub(super) fn request_drains(&mut self, out: &mut Vec<Action>) {
         let wanted = self.wanted_free();
-        let active = self.is_active() && self.inherited.is_empty();
+        let served = self.hears_all() || broken(Broken::DrainsInVain);
+        let active = self.is_active() && self.inherited.is_empty() && served;
         let (now, timeout) = (self.now, self.timing.drain_ms);
         let mut messages = Vec::new();
         let mut late = BTreeSet::new();

@@ -23,6 +23,8 @@ use crate::timing::Timing;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watch {
     pub(super) heard_ms: Option<Ms>,
+    /// It was never late since then.
+    pub(super) since_ms: Ms,
     pub(super) boot: BootId,
     /// The epoch that it adopted for this reign, with all fences.
     pub(super) raised: Epoch,
@@ -31,23 +33,20 @@ pub(super) struct Watch {
     pub(super) other: Option<Other>,
 }
 
-/// A client's complaint that it does not reach a member.
+/// A client's complaint that a member does not answer a request.
 #[derive(Clone, Copy)]
 pub(super) struct Complaint {
-    first_ms: Ms,
-    /// Renewals of the lease since it was repeated.
-    renewals: u32,
+    op: OpId,
+    /// When it was first heard.
+    since_ms: Ms,
 }
-
-/// A complaint has ended when the client has renewed its lease more often without it: it repeats
-/// both at every tick, and one may be late.
-const MOST_RENEWALS: u32 = 3;
 
 /// A client that is joined.
 pub(super) struct Session {
     pub(super) incarnation: Incarnation,
     pub(super) heard_ms: Ms,
     pub(super) epoch: Epoch,
+    /// The last one about each member.
     pub(super) complaints: BTreeMap<MemberId, Complaint>,
 }
 
@@ -186,7 +185,7 @@ impl Leader {
     }
 
     fn control(&mut self, member: MemberId, boot: BootId, answer: Answer, out: &mut Vec<Action>) {
-        let now = self.now;
+        let (now, patience) = (self.now, self.timing.member_ms);
         let Some(slot) = self.config.slots.get(usize::from(member.0)) else { return };
         if !boot.is_of(slot.boot.disk()) {
             return self.other_answers(member, boot, &answer);
@@ -198,6 +197,9 @@ impl Leader {
         }
         if boot > watch.boot {
             *watch = Watch { boot, ..Watch::default() };
+        }
+        if watch.heard_ms.is_none_or(|heard_ms| now.saturating_sub(heard_ms) > patience) {
+            watch.since_ms = now;
         }
         watch.heard_ms = Some(now);
         match answer {
@@ -263,7 +265,9 @@ impl Leader {
             FromClient::Release(region, grant) => {
                 self.released(client, incarnation, (region, grant), out);
             }
-            FromClient::Unreachable(member) => self.unreachable(client, incarnation, member),
+            FromClient::Unreachable(member, op) => {
+                self.unreachable((client, incarnation), member, op);
+            }
         }
         self.settle(out);
     }
@@ -279,13 +283,7 @@ impl Leader {
         match self.sessions.get_mut(&client) {
             // It must join first.
             Some(session) if session.incarnation != incarnation => return,
-            Some(session) => {
-                (session.heard_ms, session.epoch) = (heard_ms, epoch);
-                session.complaints.retain(|_, complaint| {
-                    complaint.renewals += 1;
-                    complaint.renewals <= MOST_RENEWALS
-                });
-            }
+            Some(session) => (session.heard_ms, session.epoch) = (heard_ms, epoch),
             None => {
                 let complaints = BTreeMap::new();
                 let session = Session { incarnation, heard_ms, epoch, complaints };
@@ -297,27 +295,30 @@ impl Leader {
         }
     }
 
-    /// Evicts a client that cannot reach a member, once the member has answered after the client
-    /// has complained for as long as a member may be silent. An answer from before, or a complaint
-    /// of a host that has just gone on, may be all that was left in the sockets.
-    fn unreachable(&mut self, client: ClientId, incarnation: Incarnation, member: MemberId) {
+    /// Evicts a client that does not reach a member, once the member has answered for as long as it
+    /// may be silent, and the client has complained of the same request all the time. Either alone
+    /// does not tell: sockets of a host that stood still have old answers and old complaints, and a
+    /// member that has just returned has not answered anybody yet.
+    fn unreachable(&mut self, host: (ClientId, Incarnation), member: MemberId, op: OpId) {
         let (now, patience) = (self.now, self.timing.member_ms);
-        let heard_ms = self.watch(member).and_then(|watch| watch.heard_ms);
-        let (active, current) = (self.is_active(), (incarnation, self.config.epoch));
-        let session = self.sessions.get_mut(&client);
-        let Some(session) = session.filter(|it| active && (it.incarnation, it.epoch) == current)
+        let (active, epoch) = (self.is_active(), self.config.epoch);
+        let Some(Watch { heard_ms: Some(heard_ms), since_ms, .. }) = self.watch(member).copied()
         else {
             return;
         };
-        let first = Complaint { first_ms: now, renewals: 0 };
-        let complaint = session.complaints.entry(member).or_insert(first);
-        complaint.renewals = 0;
-        let old_ms = match broken(Broken::ComplaintCountsAtOnce) {
-            true => now.saturating_sub(patience),
-            false => complaint.first_ms + patience,
-        };
-        if heard_ms.is_some_and(|heard_ms| heard_ms >= old_ms) {
-            self.evict(client, incarnation, None);
+        let session = self.sessions.get_mut(&host.0);
+        let current = |it: &&mut Session| active && (it.incarnation, it.epoch) == (host.1, epoch);
+        let Some(session) = session.filter(current) else { return };
+        let complaint = session.complaints.entry(member);
+        let complaint = complaint.or_insert(Complaint { op, since_ms: now });
+        if complaint.op != op {
+            *complaint = Complaint { op, since_ms: now };
+        }
+        let both_ms = complaint.since_ms.max(since_ms) + patience;
+        let at_once =
+            broken(Broken::ComplaintCountsAtOnce) && now.saturating_sub(heard_ms) < patience;
+        if heard_ms >= both_ms || at_once {
+            self.evict(host.0, host.1, None);
         }
     }
 

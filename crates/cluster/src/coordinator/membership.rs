@@ -145,6 +145,11 @@ impl Leader {
         self.config.in_sync().filter(answers).count() >= self.config.needed()
     }
 
+    /// True if all live members answer.
+    pub(super) fn hears_all(&self) -> bool {
+        self.config.live().all(|member| !self.is_late(member))
+    }
+
     /// The membership that this leader wants next.
     pub(super) fn proposal(&mut self) -> Option<Config> {
         if self.reading.is_some() || self.later().is_some() {

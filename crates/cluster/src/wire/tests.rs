@@ -10,7 +10,7 @@ fn samples() -> Vec<FromClient> {
         FromClient::Renew { sent_ms: 5, term: Term(2), held: vec![claim; 3], epoch: Epoch(4) },
         FromClient::Want(Region(1), GrantId(2)),
         FromClient::Release(Region(1), GrantId(2)),
-        FromClient::Unreachable(MemberId(1)),
+        FromClient::Unreachable(MemberId(1), OpId(7)),
     ]
 }
 

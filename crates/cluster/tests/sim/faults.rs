@@ -13,6 +13,11 @@ pub enum Fault {
     PowerCut(Ms),
     /// Stands still, with everything that arrives meanwhile.
     Pause(Node, Ms),
+    /// The only candidate's host is suspended, and this member with it: what is sent to them
+    /// meanwhile is lost, and connections are made again one after the other.
+    Suspend(usize, Ms),
+    /// A client has a new connection to a member: the last one broke.
+    Connect(usize, usize),
     /// Everything stands still; nodes go on one after the other.
     Standstill(Ms),
     /// No message from the first to the second.
@@ -158,7 +163,13 @@ pub enum Lasting {
     /// There is one candidate. It stands still, again and again, and a member with it, which may
     /// die then.
     Alone,
+    /// There is one candidate. More members than the level tolerates are cut off. They return one
+    /// after the other, and to clients last.
+    Away,
 }
+
+/// A connection that broke is made again within this time.
+pub const MADE_AGAIN_MS: Ms = TIMING.member_ms * 3 / 4;
 
 /// The first time that everything stands still.
 pub const STANDSTILL_MS: Ms = 1500;
@@ -186,24 +197,48 @@ impl Lasting {
                 };
                 [1000, 2500, 4000, 5500].map(brief).into()
             }
+            Lasting::Away => {
+                let (members, mut faults) = (ground.members.len(), lone(ground));
+                for member in 0..=ground.config.shape.level.spares(members) {
+                    let time = rng.within(1000, 4000);
+                    let node = Node::Member(member);
+                    faults.push((at, Fault::Split(vec![node], time)));
+                    for index in 0..ground.clients.len() {
+                        let (time, client) = (time + rng.below(MADE_AGAIN_MS), Node::Client(index));
+                        faults.push((at, Fault::Cut(client, node, time)));
+                        faults.push((at, Fault::Cut(node, client, time)));
+                        faults.push((at + time, Fault::Connect(index, member)));
+                    }
+                }
+                faults
+            }
             Lasting::Standstill => {
                 standstills(rng).map(|(at, time)| (at, Fault::Standstill(time))).into()
             }
             Lasting::Alone => {
-                let others = (1..ground.candidates.len()).map(Node::Candidate);
-                let mut faults: Vec<_> =
-                    others.map(|other| (1, Fault::Crash(other, LASTING_MS))).collect();
+                let mut faults = lone(ground);
+                let leader = |time| Fault::Pause(Node::Candidate(0), time);
                 for (at, time) in standstills(rng) {
-                    let member = Node::Member(rng.below(ground.members.len() as u64) as usize);
+                    let index = rng.below(ground.members.len() as u64) as usize;
+                    let member = Node::Member(index);
                     let more = time + rng.within(50, 100);
                     let (dies, stops) = (Fault::Crash(member, more), Fault::Pause(member, time));
-                    faults.push((at, Fault::Pause(Node::Candidate(0), time)));
-                    faults.push((at, if rng.percent(50) { dies } else { stops }));
+                    match rng.below(3) {
+                        0 => faults.push((at, Fault::Suspend(index, time))),
+                        1 => faults.extend([(at, leader(time)), (at, stops)]),
+                        _ => faults.extend([(at, leader(time)), (at, dies)]),
+                    }
                 }
                 faults
             }
         }
     }
+}
+
+/// All candidates but one are dead: another leader would hear everything anew.
+fn lone(ground: &Ground) -> Vec<(Ms, Fault)> {
+    let others = (1..ground.candidates.len()).map(Node::Candidate);
+    others.map(|other| (1, Fault::Crash(other, LASTING_MS))).collect()
 }
 
 /// When everything or the only candidate stands still, and for how long.
@@ -220,7 +255,8 @@ pub fn hearing(rng: &mut Rng) -> Hearing {
         12..16 => Lasting::Brief,
         16..20 => Lasting::Standstill,
         20..24 => Lasting::Alone,
-        24..35 => return Hearing { reports: true, third, lasting: None },
+        24..28 => Lasting::Away,
+        28..35 => return Hearing { reports: true, third, lasting: None },
         _ => return Hearing::default(),
     };
     Hearing { reports: true, third: third || lasting != Lasting::Leader, lasting: Some(lasting) }

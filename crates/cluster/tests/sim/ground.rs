@@ -59,6 +59,8 @@ pub struct Host {
     /// Increments with each start: timers of an earlier life are void.
     pub life: u64,
     pub paused_until: Ms,
+    /// What arrives until then is lost.
+    pub deaf_until: Ms,
 }
 
 pub struct CandidateNode {
@@ -144,7 +146,7 @@ pub struct Ground {
 }
 
 fn host(rng: &mut Rng) -> Host {
-    Host { skew: Skew::any(rng), life: 0, paused_until: 0 }
+    Host { skew: Skew::any(rng), life: 0, paused_until: 0, deaf_until: 0 }
 }
 
 impl Ground {

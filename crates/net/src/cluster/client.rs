@@ -126,7 +126,8 @@ impl ClientDisk {
             self.handle(Event::Member(member, message));
             Ok(())
         };
-        self.0.members.run(member, stream, each).await
+        let opened = || self.handle(Event::Connected(member));
+        self.0.members.run(member, stream, opened, each).await
     }
 
     /// Uses this connection to a coordinator until it ends; then says why.

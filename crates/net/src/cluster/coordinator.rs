@@ -117,7 +117,7 @@ impl CoordinatorServer {
             self.handle(Event::Member(member, message));
             Ok(())
         };
-        self.0.members.run(member, stream, each).await
+        self.0.members.run(member, stream, || {}, each).await
     }
 
     /// Serves a client or operator until its session ends; then says why.

@@ -34,17 +34,20 @@ impl Links {
         Links { speaker, array, links }
     }
 
-    /// Uses this connection until it ends, or `each` refuses a message; then says why.
+    /// Uses this connection until it ends, or `each` refuses a message; then says why. Calls
+    /// `opened` when messages can be sent.
     pub(super) async fn run(
         &self,
         member: MemberId,
         stream: Box<dyn Stream>,
+        opened: impl FnOnce(),
         mut each: impl FnMut(FromMember) -> Result<()>,
     ) -> Error {
         let (line, inbox) = Line::open(stream);
         line.send(&Hello { speaker: self.speaker, array: self.array, member });
         let place = usize::from(member.0);
         self.links.borrow_mut()[place] = Some(Link { line, sent: BTreeSet::new() });
+        opened();
         let ended = inbox.run(|frame| {
             let message: FromMember = line::read(frame)?;
             if let FromMember::Done(op, _) | FromMember::Refused(op, _) = &message

@@ -122,7 +122,7 @@ impl Intervals {
         let lease_ms = self.lease_ms.unwrap_or(usual.lease_ms);
         let member_ms = self.member_ms.unwrap_or(usual.member_ms);
         let takeover_ms = self.takeover_ms.unwrap_or(usual.takeover_ms);
-        // Or clients would be evicted because a member is dead.
+        // A client's patience with a member must be longer than the coordinator's.
         if lease_ms < 2 * member_ms {
             return Err(format!(
                 "timing: lease_ms {lease_ms}: at least twice member_ms {member_ms}"

@@ -78,8 +78,8 @@ impl World {
                     self.tell(|| format!("{me:?}: {client:?} is fenced up to {upto:?}"));
                     let node = &self.ground.clients[client.0 as usize];
                     if node.incarnation <= upto && node.machine.is_some() {
-                        if self.stands_still() {
-                            self.forbid(|| format!("{client:?} is evicted"));
+                        if self.spares_clients() {
+                            self.require(Err(format!("I13: {client:?} is evicted in vain")));
                         }
                         self.mark(marks::EVICTED_ALIVE);
                     } else if upto.0 > 0 {

@@ -5,6 +5,7 @@ use cluster::code;
 use cluster::config::{Config, State};
 use cluster::coordinator;
 use cluster::decisions::{Outcome, Request, Version};
+use cluster::ids::MemberId;
 use cluster::member;
 use cluster::message::{Answer, FromMember, Io, ToClient, Who};
 use cluster::record::Mark;
@@ -34,7 +35,11 @@ impl World {
     /// A paused node gets its events when it goes on.
     fn paused(&mut self, event: &Event) -> bool {
         let Some(node) = World::node_of(event) else { return false };
-        let until = self.ground.host(node).paused_until;
+        let host = self.ground.host(node);
+        let (until, deaf_until) = (host.paused_until, host.deaf_until);
+        if self.now < deaf_until && matches!(event, Event::Deliver(..)) {
+            return true;
+        }
         let paused = self.now < until;
         if paused {
             self.at(until, event.clone());
@@ -358,7 +363,8 @@ impl World {
             let mark = match (before.state, after.state) {
                 (State::InSync, State::Missing) => {
                     if self.lasting == Some(Lasting::Standstill) {
-                        self.forbid(|| format!("member {index} is removed"));
+                        let story = format!("I13: member {index} is removed in vain");
+                        self.require(Err(story));
                     }
                     marks::REMOVED
                 }
@@ -402,6 +408,10 @@ impl World {
                 }
             }
             Fault::Pause(node, time) => self.ground.host(node).paused_until = now + time,
+            Fault::Connect(client, member) => {
+                self.client(client, client::Event::Connected(MemberId(member as u16)));
+            }
+            Fault::Suspend(member, time) => self.suspend(member, time),
             Fault::Standstill(time) => {
                 self.mark(marks::STOOD_STILL);
                 for node in self.ground.nodes() {

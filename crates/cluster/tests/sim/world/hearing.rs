@@ -7,6 +7,7 @@
 //!   some nodes are cut off for less than a lease        they come back in an old epoch
 //!   everything stands still                             nobody is removed, evicted or replaced
 //!   the only candidate stands still                     no client is evicted
+//!   more members than the level tolerates are cut off   they return, and no client is evicted
 //! ```
 //!
 //! In worlds with such a fault there is no other one. Clients that reach all members must be served
@@ -16,7 +17,7 @@ use cluster::coordinator::{Coordinator, Event as Input};
 use cluster::ids::{MemberId, Ms, Term};
 
 use super::{Event, Packet, World};
-use crate::faults::{LASTING_MS, Lasting, STANDSTILL_MS};
+use crate::faults::{Fault, LASTING_MS, Lasting, MADE_AGAIN_MS, STANDSTILL_MS};
 use crate::ground::{Node, TIMING};
 use crate::marks;
 
@@ -71,6 +72,26 @@ impl World {
         }
     }
 
+    /// Connections are made again until shortly before the others would be late.
+    pub fn suspend(&mut self, member: usize, time: Ms) {
+        let until = self.now + time;
+        let nodes = [Node::Candidate(0), Node::Member(member)];
+        for node in nodes {
+            let host = self.ground.host(node);
+            (host.paused_until, host.deaf_until) = (until, until);
+        }
+        for client in 0..self.ground.clients.len() {
+            for node in nodes {
+                let at = until + self.rng.below(MADE_AGAIN_MS);
+                self.ground.links.cut.insert((Node::Client(client), node), at);
+                self.ground.links.cut.insert((node, Node::Client(client)), at);
+                if node != nodes[0] {
+                    self.at(at, Event::Fault(Fault::Connect(client, member)));
+                }
+            }
+        }
+    }
+
     pub fn cut_hosts(&mut self, until: Ms) {
         let host = |index| [Node::Candidate(index), Node::Member(index), Node::Client(index)];
         for (one, two) in host(1).into_iter().flat_map(|one| host(2).map(|two| (one, two))) {
@@ -83,17 +104,16 @@ impl World {
 
     /// Looks later whether clients are served.
     pub fn expect_service(&mut self) {
-        let settled_ms = if self.stands_still() { STANDSTILL_MS - 1 } else { SETTLED_MS };
+        let settled_ms = match self.lasting {
+            Some(Lasting::Standstill | Lasting::Alone) => STANDSTILL_MS - 1,
+            _ => SETTLED_MS,
+        };
         self.at(settled_ms, Event::Served(None));
     }
 
-    /// True if the leader stands still at times: it must not take that for the silence of others.
-    pub fn stands_still(&self) -> bool {
-        matches!(self.lasting, Some(Lasting::Standstill | Lasting::Alone))
-    }
-
-    pub fn forbid(&mut self, story: impl FnOnce() -> String) {
-        self.require(Err(format!("I13: {}, but the coordinator stood still", story())));
+    /// True if no client may be evicted: none is cut off, and none pauses alone.
+    pub fn spares_clients(&self) -> bool {
+        matches!(self.lasting, Some(Lasting::Standstill | Lasting::Alone | Lasting::Away))
     }
 
     pub fn served(&mut self, since: Option<Term>) {
