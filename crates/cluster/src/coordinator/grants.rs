@@ -308,12 +308,12 @@ impl Leader {
         self.regions.get(&region).is_some_and(|entry| !entry.queue.is_empty())
     }
 
-    /// Asks the holders of regions that must become free; evicts those that do not answer. They
-    /// need all live members for that.
+    /// Asks the holders of regions that must become free; evicts those that do not answer, although
+    /// all live members do: without these nobody can flush.
     pub(super) fn request_drains(&mut self, out: &mut Vec<Action>) {
         let wanted = self.wanted_free();
-        let served = self.hears_all() || broken(Broken::DrainsInVain);
-        let active = self.is_active() && self.inherited.is_empty() && served;
+        let possible = self.hears_all() || broken(Broken::DrainsInVain);
+        let active = self.is_active() && self.inherited.is_empty();
         let (now, timeout) = (self.now, self.timing.drain_ms);
         let mut messages = Vec::new();
         let mut late = BTreeSet::new();
@@ -322,7 +322,11 @@ impl Leader {
                 entry.draining_ms = None;
                 continue;
             }
-            let since = *entry.draining_ms.get_or_insert(now);
+            let since = match entry.draining_ms {
+                Some(since) if possible => since,
+                _ => now,
+            };
+            entry.draining_ms = Some(since);
             for (&client, holder) in &entry.holders {
                 let to = (client, holder.incarnation);
                 messages.push((to, ToClient::Drain(region, holder.grant)));

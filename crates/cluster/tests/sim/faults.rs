@@ -224,7 +224,8 @@ impl Lasting {
                     let more = time + rng.within(50, 100);
                     let (dies, stops) = (Fault::Crash(member, more), Fault::Pause(member, time));
                     match rng.below(3) {
-                        0 => faults.push((at, Fault::Suspend(index, time))),
+                        // Clients are connected again before the next one.
+                        0 => faults.push((at, Fault::Suspend(index, time.min(1500)))),
                         1 => faults.extend([(at, leader(time)), (at, stops)]),
                         _ => faults.extend([(at, leader(time)), (at, dies)]),
                     }
