@@ -384,6 +384,10 @@ mod tests {
         leader.request_drains(&mut Vec::new());
         leader.now += leader.timing.drain_ms + 1;
         leader.request_drains(&mut Vec::new());
+        assert!(leader.evictions.is_empty(), "it cannot flush: the member does not answer");
+        leader.now += leader.timing.drain_ms + 1;
+        leader.watches[0].heard_ms = Some(leader.now);
+        leader.request_drains(&mut Vec::new());
         assert_eq!(leader.evictions.len(), 1);
     }
 }
