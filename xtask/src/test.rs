@@ -88,7 +88,7 @@ const STEPS: &[Step] = &[
     ),
     step(
         "hosts-paused",
-        "a cluster on three hosts stands still for 15 s, and nobody is evicted",
+        "all processes of a cluster are paused for 15 s: no client is evicted",
         "cargo xtask hosts --seed 1 --only all-paused",
         1,
     ),

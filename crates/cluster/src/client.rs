@@ -232,6 +232,8 @@ impl Client {
         let (sent_ms, term, epoch, held) = (now, self.term, config.epoch, self.claims());
         let renew = FromClient::Renew { sent_ms, term, held, epoch };
         out.push(Action::Coordinators(renew));
+        // The coordinator hears complaints for some time before it evicts.
+        let patience = self.timing.drain_ms.saturating_sub(self.timing.member_ms);
         // The oldest request of each member that does not answer.
         let mut silent = BTreeMap::new();
         for (&number, op) in &mut self.ops {
@@ -240,8 +242,6 @@ impl Client {
                 op.pause_ms = (2 * op.pause_ms).min(LONGEST_PAUSE * self.timing.tick_ms);
                 op.again_ms = self.ran_ms + op.pause_ms;
             }
-            // The coordinator hears of it for some time before it evicts.
-            let patience = self.timing.drain_ms.saturating_sub(self.timing.member_ms);
             if self.ran_ms.saturating_sub(op.since_ms) > patience {
                 silent.entry(op.member).or_insert(number);
             }
@@ -258,6 +258,7 @@ impl Client {
         self.ran_ms = self.clock.read(now);
     }
 
+    /// Sends what has no answer of this member.
     fn send_again(&mut self, member: MemberId, out: &mut Vec<Action>) {
         for op in self.ops.values_mut().filter(|op| op.member == member) {
             out.push(Action::Member(member, op.message.clone()));

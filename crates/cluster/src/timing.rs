@@ -9,7 +9,7 @@
 //! its peers: they may have stood still with it, or their messages may be waiting in its sockets.
 //! So silence is measured on a clock that stands still, too.
 //!
-//! Owns the defaults. The simulator shrinks them.
+//! Owns the defaults and the run clock. The simulator shrinks them.
 
 use crate::broken::{Broken, broken};
 use crate::ids::Ms;

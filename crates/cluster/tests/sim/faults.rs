@@ -158,7 +158,7 @@ pub enum Lasting {
     /// No long ones: a client and as many members as may fail hear nobody else, for less than a
     /// lease, again and again. The client comes back in an old epoch, as these members do.
     Brief,
-    /// No links at all: everything stands still for some time, again and again. Nobody is dead.
+    /// No link is cut: everything stands still for some time, again and again. Nobody is dead.
     Standstill,
     /// There is one candidate. It stands still, again and again, and a member with it, which may
     /// die then.

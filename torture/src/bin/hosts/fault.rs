@@ -158,7 +158,7 @@ mod tests {
         assert!(is_survivable(&pair("host-killed", 1), 2, 3));
         let etcds = [blow("etcd-killed", 0), blow("host-cut", 1)];
         assert!(!is_survivable(&etcds, 1, 3), "no majority");
-        assert!(is_survivable(&[blow("all-paused", 0)], 0, 3), "nobody is at risk");
+        assert!(is_survivable(&[blow("all-paused", 0)], 0, 3), "no member is at risk");
         assert!(!is_survivable(&[blow("all-paused", 0), blow("member-killed", 0)], 1, 3));
         assert!(!is_survivable(&[blow("link-cut", 0), blow("client-killed", 2)], 1, 3));
     }
