@@ -44,7 +44,7 @@ const STEPS: &[Step] = &[
         "seeds",
         "every seed that ever failed, and one minute of new seeds",
         "cargo sim --regressions --commit --seconds 60",
-        4,
+        2,
     ),
     step("checksums", "seeds with checksums", "cargo sim --checksums --seeds 0..500", 1),
     step("journal", "seeds with a journal device", "cargo sim --journal --seeds 0..600", 1),
