@@ -151,12 +151,12 @@ ways! {
     ComplaintCountsAtOnce: "I13",
     /// A client is evicted that cannot release a region, because live members do not answer.
     DrainsInVain: "I13",
-    /// A leader that reaches too few members goes on leading.
-    NeverStepsDown: "I13",
-    /// A leader that was deposed before it could serve elects again as soon as any other.
-    DeposedAtOnce: "I13",
-    /// A candidate does not count a coordinator that only others hear.
-    HeardIgnored: "I13",
+    /// A candidate that hears too few members takes over.
+    TakesOverInVain: "I13",
+    /// A candidate does not count a leader that only members hear.
+    ProbesIgnored: "I13",
+    /// A leader that cannot serve the array keeps others from taking over.
+    BeatsInVain: "I13",
     /// A restarted member stays in sync although its lost writes could be rebuilt.
     RestartIgnored: "§3.5",
     /// A missing member returns in sync.

@@ -1,9 +1,10 @@
 //! A candidate: stands by, takes over, leads.
 //!
 //! ```text
-//!   Standby ── no beat for a while ──▶ Electing ── term + 1 by compare-and-set ──▶ Leading
-//!      ▲                                  │ another candidate won                     │
-//!      └──────────────────────────────────┴──── a higher term is in force ────────────┘
+//!   Standby ── no leader heard ──▶ Electing ── term + 1 by compare-and-set ──▶ Leading
+//!      ▲                              │ another candidate won, or too few        │
+//!      │                              │ members answer                           │
+//!      └──────────────────────────────┴──────── a higher term is in force ───────┘
 //! ```
 //!
 //! Two candidates may lead at once: one of them does not know yet that it is deposed. That is
@@ -13,6 +14,7 @@
 //!
 //! | file | owns |
 //! |---|---|
+//! | `listening` | which members a candidate hears that does not lead |
 //! | `leader` | the state of a reign, dispatch and timers |
 //! | `blank` | blank disks, and disks that were replaced |
 //! | `commit` | batches of the grant log |
@@ -30,6 +32,7 @@ mod commit;
 mod eviction;
 mod grants;
 mod leader;
+mod listening;
 mod membership;
 mod operator;
 mod resync;
@@ -37,12 +40,14 @@ mod resync;
 pub use operator::NotEvicted;
 
 use crate::broken::{Broken, broken};
+use crate::config::Config;
 use crate::decisions::{Outcome, Request, Value};
 use crate::ids::{CandidateId, ClientId, Epoch, Incarnation, MemberId, Ms, Region, Term};
 use crate::message::{FromClient, FromMember, ToClient, ToMember};
 use crate::room;
 use crate::timing::{RunClock, Timing};
 use leader::Leader;
+use listening::Listening;
 
 /// An input.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -53,11 +58,10 @@ pub enum Event {
     Member(MemberId, FromMember),
     /// The outcome of the store request with this number.
     Store(u64, Outcome),
-    /// Another candidate leads in this term.
+    /// Another candidate leads in this term, and can serve the array.
     Beat(Term),
-    /// A candidate that stands by has heard that one so many milliseconds ago; [`Term`] 0: nobody.
-    /// Without this, two candidates that do not hear each other would replace each other for ever.
-    Heard(Term, Ms),
+    /// A candidate that stands by hears a leader that can serve the array.
+    Led,
 }
 
 /// An output.
@@ -69,7 +73,7 @@ pub enum Action {
     Member(MemberId, ToMember),
     /// Ask the decision store.
     Store(u64, Request),
-    /// Tell the other candidates who leads.
+    /// Tell the other candidates who leads, and can serve the array.
     Beat(Term),
     /// This client is fenced up to this incarnation: its locks may be broken (a fence agent waits
     /// for this).
@@ -82,10 +86,8 @@ enum Role {
     Leading(Box<Leader>),
 }
 
-/// Most doublings of the time after which a leader steps down: about ten minutes.
-const MOST_DOUBLINGS: u32 = 8;
-/// Most doublings of the time after which a leader that was deposed elects again: about a minute.
-const MOST_DEFERRALS: u32 = 2;
+/// So many times `takeover_ms` a candidate waits that hears too few members: about a minute.
+const MOST_WAITS: u64 = 24;
 
 /// The state machine.
 pub struct Coordinator {
@@ -95,21 +97,17 @@ pub struct Coordinator {
     clock: RunClock,
     /// On the run clock, as all other times here and in the reign.
     now: Ms,
-    /// When a coordinator was last heard of.
+    /// When a leader was last heard of, or it began to stand by.
     heard_ms: Ms,
-    /// The coordinator heard without the help of others, and when.
-    direct: Option<(Term, Ms)>,
+    listening: Listening,
+    /// When a leader was last heard that can serve the array.
+    led_ms: Option<Ms>,
+    /// Since when it could not take over, because it does not hear enough members.
+    waits_ms: Option<Ms>,
     /// When its election began, on the local clock.
     elects_ms: Ms,
     /// The highest term heard of.
     floor: Term,
-    /// When a candidate that stands by was last heard.
-    standby_ms: Option<Ms>,
-    /// Since when too few members answer this leader, and how often it has stepped down for that.
-    cut_off_ms: Option<Ms>,
-    step_downs: u32,
-    /// Reigns in a row that another candidate ended, without an open epoch or within a lease.
-    fruitless: u32,
     role: Role,
     /// The number of the last store request, and since when it has no answer.
     asked: u64,
@@ -117,8 +115,8 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// A candidate that stands by.
-    pub fn start(me: CandidateId, timing: Timing, now: Ms) -> Coordinator {
+    /// A candidate that stands by, for an array of so many members.
+    pub fn start(me: CandidateId, members: usize, timing: Timing, now: Ms) -> Coordinator {
         Coordinator {
             me,
             timing,
@@ -126,13 +124,11 @@ impl Coordinator {
             clock: RunClock::start(timing, now),
             now,
             heard_ms: now,
-            direct: None,
+            listening: Listening::begin(members, timing, now),
+            led_ms: None,
+            waits_ms: None,
             elects_ms: now,
             floor: Term(0),
-            standby_ms: None,
-            cut_off_ms: None,
-            step_downs: 0,
-            fruitless: 0,
             role: Role::Standby,
             asked: 0,
             asked_ms: None,
@@ -182,17 +178,8 @@ impl Coordinator {
     pub fn handle(&mut self, now: Ms, event: Event, out: &mut Vec<Action>) {
         let now = self.read_clock(now);
         match event {
-            Event::Beat(term) => {
-                self.direct = Some((term, now));
-                self.fruitless = 0;
-                self.heard(term, now);
-            }
-            Event::Heard(term, ago_ms) => {
-                self.standby_ms = Some(now);
-                if term >= self.floor && !broken(Broken::HeardIgnored) {
-                    self.heard(term, now.saturating_sub(ago_ms));
-                }
-            }
+            Event::Beat(term) => self.heard(term),
+            Event::Led => self.waits_ms = None,
             Event::Store(number, outcome) => {
                 if number == self.asked && self.asked_ms.take().is_some() {
                     self.outcome(outcome, out);
@@ -203,11 +190,17 @@ impl Coordinator {
                     leader.client(now, client, incarnation, message, out);
                 }
             }
-            Event::Member(member, message) => {
-                if let Role::Leading(leader) = &mut self.role {
-                    leader.member(now, member, message, out);
+            Event::Member(member, message) => match &mut self.role {
+                Role::Leading(leader) => leader.member(now, member, message, out),
+                Role::Standby | Role::Electing(_) => {
+                    let leads = self.listening.hear(now, member, &message);
+                    if let Some(term) = leads.filter(|&term| term >= self.floor)
+                        && !broken(Broken::ProbesIgnored)
+                    {
+                        self.heard(term);
+                    }
                 }
-            }
+            },
         }
         self.after(out);
     }
@@ -219,11 +212,16 @@ impl Coordinator {
             self.asked_ms = None;
             self.outcome(Outcome::Unknown, out);
         }
+        if !matches!(self.role, Role::Leading(_)) {
+            self.listening.probe(out);
+        }
         match &mut self.role {
             Role::Leading(leader) => {
-                out.push(Action::Beat(leader.term));
+                leader.note_well(now, self.asked_ms.is_none());
+                if leader.can_serve() || broken(Broken::BeatsInVain) {
+                    out.push(Action::Beat(leader.term));
+                }
                 leader.tick(now, out);
-                self.step_down();
             }
             Role::Standby => {
                 if now.saturating_sub(self.heard_ms) > self.patience_ms() {
@@ -243,46 +241,28 @@ impl Coordinator {
     }
 
     /// How long it waits for a coordinator. Candidates take turns, so that they rarely compete.
-    ///
-    /// Two that do not hear each other depose each other, if no third one tells them. Whoever could
-    /// do nothing in its reign waits longer then: the other one may be able to serve, after it has
-    /// removed members and evicted clients that it does not reach.
     fn patience_ms(&self) -> Ms {
-        let Timing { takeover_ms, lease_ms, member_ms, .. } = self.timing;
-        let deferral = match self.fruitless.checked_sub(1) {
-            None => 0,
-            Some(more) => (lease_ms + member_ms + takeover_ms) << more.min(MOST_DEFERRALS),
-        };
-        takeover_ms * (2 + u64::from(self.me.0)) / 2 + deferral
+        self.timing.takeover_ms * (2 + u64::from(self.me.0)) / 2
     }
 
-    /// Stands by if too few members answer, and another candidate does: links may be cut, and that
-    /// one may reach more. The first time it does so at once. They may all be down, so then it
-    /// waits twice as long each time.
-    fn step_down(&mut self) {
-        let Role::Leading(leader) = &self.role else { return };
-        if leader.hears_enough() || broken(Broken::NeverStepsDown) {
-            self.cut_off_ms = None;
-            self.step_downs = if leader.is_active() { 0 } else { self.step_downs };
-            return;
+    /// True while it leaves the lead to others, since it does not hear enough members of this
+    /// configuration. Not for ever: only a leader tells an operator what is missing.
+    fn waits_for_members(&mut self, config: &Config) -> bool {
+        if self.listening.hears_enough(self.now, config) || broken(Broken::TakesOverInVain) {
+            self.waits_ms = None;
+            return false;
         }
-        let since = *self.cut_off_ms.get_or_insert(self.now);
-        let patience = self.timing.takeover_ms * ((1 << self.step_downs.min(MOST_DOUBLINGS)) - 1);
-        let recent = |at: Ms| self.now.saturating_sub(at) <= self.timing.takeover_ms;
-        if self.now.saturating_sub(since) >= patience && self.standby_ms.is_some_and(recent) {
-            self.step_downs += 1;
-            self.stand_by();
-            // After all others.
-            self.heard_ms = self.now + 2 * self.timing.takeover_ms;
-        }
+        let since = *self.waits_ms.get_or_insert(self.now);
+        self.now.saturating_sub(since) <= MOST_WAITS * self.timing.takeover_ms
     }
 
-    /// A coordinator was alive at `since`: no election, unless it has asked for the lead already.
-    fn heard(&mut self, term: Term, since: Ms) {
+    /// A leader is alive that can serve the array: no election, unless it has asked for the lead
+    /// already.
+    fn heard(&mut self, term: Term) {
         self.floor = self.floor.max(term);
-        self.heard_ms = self.heard_ms.max(since);
-        let recently = self.now.saturating_sub(self.heard_ms) <= self.patience_ms();
-        if recently && matches!(self.role, Role::Electing(None)) {
+        self.heard_ms = self.now;
+        (self.led_ms, self.waits_ms) = (Some(self.now), None);
+        if matches!(self.role, Role::Electing(None)) {
             self.stand_by();
         }
     }
@@ -298,7 +278,7 @@ impl Coordinator {
         let Role::Leading(leader) = &mut self.role else { return };
         self.floor = self.floor.max(leader.deposed);
         if self.floor > leader.term {
-            self.deposed();
+            self.stand_by();
         } else if self.asked_ms.is_none()
             && let Some(config) = leader.proposal()
         {
@@ -308,19 +288,10 @@ impl Coordinator {
         }
     }
 
-    /// Another candidate leads.
-    fn deposed(&mut self) {
-        if let Role::Leading(leader) = &self.role {
-            let brief = self.now.saturating_sub(leader.begun_ms) < self.timing.lease_ms;
-            let fruitless = leader.raised.is_none() || brief;
-            let count = fruitless && !broken(Broken::DeposedAtOnce);
-            self.fruitless = if count { self.fruitless.saturating_add(1) } else { 0 };
-        }
-        self.stand_by();
-    }
-
     fn stand_by(&mut self) {
-        self.cut_off_ms = None;
+        if matches!(self.role, Role::Leading(_)) {
+            self.listening = Listening::begin(self.listening.members(), self.timing, self.now);
+        }
         self.role = Role::Standby;
         self.heard_ms = self.now;
         self.asked_ms = None;
@@ -334,11 +305,16 @@ impl Coordinator {
             return self.ask(Request::Read, out);
         };
         let mine = value.leader == self.me;
+        let elects = matches!(self.role, Role::Electing(_));
+        let waits = elects && self.waits_for_members(&value.config);
         match &mut self.role {
             Role::Standby => {}
             Role::Electing(Some(term)) if mine && value.term == *term => {
                 let (timing, now, most) = (self.timing, self.now, self.most_marks);
-                let leader = Leader::new(*term, timing, now, version, value.config, most);
+                let last_heard = self.listening.last_heard(now, &value.config);
+                let mut leader = Leader::new(*term, timing, now, version, value.config, most);
+                leader.remember(&last_heard);
+                self.waits_ms = None;
                 self.role = Role::Leading(Box::new(leader));
             }
             // Another candidate was faster.
@@ -353,6 +329,7 @@ impl Coordinator {
                 self.floor = self.floor.max(value.term);
                 self.stand_by();
             }
+            Role::Electing(_) if waits => self.stand_by(),
             Role::Electing(trying) => {
                 let term = Term(value.term.0.max(self.floor.0) + 1);
                 *trying = Some(term);
@@ -364,7 +341,7 @@ impl Coordinator {
             }
             Role::Leading(_) => {
                 self.floor = self.floor.max(value.term);
-                self.deposed();
+                self.stand_by();
             }
         }
     }

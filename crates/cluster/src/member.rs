@@ -164,6 +164,8 @@ pub struct Member {
     windows: BTreeMap<Who, Window>,
     waiting: Vec<Waiting>,
     next_io: u64,
+    /// Probes of leaders that can serve the array, since its start.
+    beats: u64,
 }
 
 impl Member {
@@ -187,6 +189,7 @@ impl Member {
             windows: BTreeMap::new(),
             waiting: Vec::new(),
             next_io: 0,
+            beats: 0,
         };
         member.store(out);
         member
@@ -296,7 +299,7 @@ impl Member {
 
     fn order(&mut self, peer: Peer, term: Term, order: Order, out: &mut Vec<Action>) {
         if term < self.staged.term && !broken(Broken::TermUnchecked) {
-            let answer = Answer::Deposed(self.staged.term);
+            let answer = Answer::Deposed(self.staged.term, self.beats);
             out.push(Action::Send(peer, FromMember::Control(term, self.staged.boot, answer)));
             return;
         }
@@ -323,7 +326,10 @@ impl Member {
 
     fn adopt(&mut self, term: Term, order: Order) -> Answer {
         match order {
-            Order::Probe => Answer::Alive(self.staged.epoch),
+            Order::Probe(serves) => {
+                self.beats += u64::from(serves);
+                Answer::Alive(self.staged.epoch)
+            }
             Order::ReadLog => Answer::LogIs(self.staged.epoch, self.staged.log.clone()),
             Order::Raise(disk, ..)
                 if !self.staged.boot.is_of(disk) && !broken(Broken::RaisesOtherDisk) =>

@@ -54,8 +54,9 @@ pub enum Io {
 /// A coordinator's order to a member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Order {
-    /// Report boot and epoch.
-    Probe,
+    /// Report boot and epoch. True: the leader can serve the array; members count this for
+    /// candidates that do not hear it.
+    Probe(bool),
     /// Adopt the term and report the grant log.
     ReadLog,
     /// Adopt the epoch and these least incarnations; refuse everything below. For this disk only:
@@ -104,8 +105,9 @@ pub enum Answer {
     Fenced(ClientId, Incarnation),
     /// The log's position after an install or append.
     Appended(Position),
-    /// A higher term is in force.
-    Deposed(Term),
+    /// A higher term is in force. Leaders have said so many times since the member's start that
+    /// they can serve the array.
+    Deposed(Term, u64),
 }
 
 /// From a member.

@@ -123,8 +123,8 @@ pub enum Told {
 pub struct Report {
     /// The term in which it leads; `None` while it does not.
     pub term: Option<Term>,
-    /// While it does not lead: a term whose coordinator it has heard itself, and how long ago.
-    pub heard: Option<(Term, Ms)>,
+    /// True if it can serve the array, or hears a leader that can.
+    pub led: bool,
     /// True if the epoch is open to clients and enough members are in sync.
     pub active: bool,
     /// The configuration.
@@ -178,7 +178,7 @@ structures! {
     Journaled { sectors }
     Welcome { name, config, addresses }
     Report {
-        term, heard, active, config, clients, undeclared, evicting, later, unsync, stale, others,
+        term, led, active, config, clients, undeclared, evicting, later, unsync, stale, others,
         resyncing, holes
     }
     Joined { client, incarnation, silent_ms, regions }

@@ -399,14 +399,14 @@ choices! {
     }
     Io { 0 = Read(stripe, count), 1 = Write(stripe, bytes), 2 = Flush, 3 = Check }
     Order {
-        0 = Probe, 1 = ReadLog, 2 = Raise(disk, epoch, fences), 3 = Fence(client, least),
+        0 = Probe(serves), 1 = ReadLog, 2 = Raise(disk, epoch, fences), 3 = Fence(client, least),
         4 = Install(log), 5 = Append(seq, records)
     }
     ToMember { 0 = Data(stamp, io), 1 = Control(term, order) }
     Refusal { 0 = Boot(boot), 1 = Epoch(epoch), 2 = Fenced, 3 = Term(term) }
     Answer {
         0 = Alive(epoch), 1 = LogIs(epoch, log), 2 = Raised(epoch), 3 = Fenced(client, least),
-        4 = Appended(position), 5 = Deposed(term)
+        4 = Appended(position), 5 = Deposed(term, beats)
     }
     FromMember { 0 = Done(op, bytes), 1 = Refused(op, refusal), 2 = Control(term, boot, answer) }
     ToClient {

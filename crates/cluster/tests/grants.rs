@@ -62,7 +62,7 @@ impl Rig {
             file,
             began: Instant::now(),
             ticked: 0,
-            coordinator: Coordinator::start(CandidateId(0), Timing::DEFAULT, 0),
+            coordinator: Coordinator::start(CandidateId(0), 1, Timing::DEFAULT, 0),
             member: Member::start([&[], &[]], &[0; AREA_BYTES], &mut out),
             value: (Version(1), value),
             epoch: Epoch(0),

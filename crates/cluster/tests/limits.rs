@@ -137,7 +137,7 @@ impl Rig {
         let mut out = Vec::new();
         let mut rig = Rig {
             now: 0,
-            coordinator: Coordinator::start(CandidateId(0), Timing::DEFAULT, 0),
+            coordinator: Coordinator::start(CandidateId(0), 1, Timing::DEFAULT, 0),
             member: Member::start([&[], &[]], &[0; 1 << 20], &mut out),
             value: (Version(1), value),
             queue: VecDeque::new(),

@@ -172,7 +172,7 @@ fn a_member_whose_disk_hangs_answers_no_order() {
     let writer = client(&rig);
     disk.hangs.set(true);
     rig.send(&writer, &data(3, 1, 1, Io::Flush));
-    let probe = ToMember::Control(Term(1), Order::Probe);
+    let probe = ToMember::Control(Term(1), Order::Probe(false));
     let after = |time: Duration| {
         rig.clock.now.set(time.as_nanos() as u64);
         rig.send(&leader, &probe);

@@ -188,7 +188,7 @@ impl Stage {
                 assert_eq!(self.running.values().find(low), None, "it still runs");
             }
             Answer::Appended(at) => assert!(durable.log.at >= *at, "marks that would be forgotten"),
-            Answer::Alive(_) | Answer::LogIs(..) | Answer::Deposed(_) => {}
+            Answer::Alive(_) | Answer::LogIs(..) | Answer::Deposed(..) => {}
         }
     }
 }
@@ -243,7 +243,7 @@ fn order(choices: &mut Choices<'_>) -> Order {
         }
     };
     match choices.below(6) {
-        0 => Order::Probe,
+        0 => Order::Probe(choices.below(2) == 1),
         1 => Order::ReadLog,
         // Mostly for this disk.
         2 => {

@@ -22,6 +22,8 @@ use crate::timing::Timing;
 /// A member's disk, as far as this reign has heard of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Watch {
+    /// When it was heard last before this reign, if that counts; else its begin.
+    pub(super) before_ms: Ms,
     pub(super) heard_ms: Option<Ms>,
     /// It was never late since then.
     pub(super) since_ms: Ms,
@@ -55,6 +57,8 @@ pub(super) struct Leader {
     pub(super) timing: Timing,
     pub(super) now: Ms,
     pub(super) begun_ms: Ms,
+    /// When it lacked nothing last to serve the array, or members.
+    pub(super) well_ms: Ms,
     /// When it had read the log: clients have their lease from then on.
     pub(super) read_ms: Ms,
     pub(super) version: Version,
@@ -111,9 +115,10 @@ impl Leader {
             timing,
             now,
             begun_ms: now,
+            well_ms: now,
             read_ms: now,
             version,
-            watches: vec![Watch::default(); config.slots.len()],
+            watches: vec![Watch { before_ms: now, ..Watch::default() }; config.slots.len()],
             config,
             proposed: None,
             unsettled: false,
@@ -136,6 +141,15 @@ impl Leader {
             prepared: BTreeMap::new(),
             // Numbers of different reigns differ.
             next_op: OpId(term.0 << 32),
+        }
+    }
+
+    /// When each member was heard last before this reign. It has a third of the usual time for an
+    /// answer to this one.
+    pub(super) fn remember(&mut self, last_heard: &[Ms]) {
+        let least_ms = self.begun_ms.saturating_sub(self.timing.member_ms * 2 / 3);
+        for (watch, &before_ms) in self.watches.iter_mut().zip(last_heard) {
+            watch.before_ms = before_ms.max(least_ms);
         }
     }
 
@@ -173,7 +187,7 @@ impl Leader {
             FromMember::Done(op, bytes) => self.resync_answer(op, bytes),
             FromMember::Refused(_, Refusal::Term(term)) => self.deposed = self.deposed.max(term),
             FromMember::Refused(..) => {}
-            FromMember::Control(_, _, Answer::Deposed(term)) => {
+            FromMember::Control(_, _, Answer::Deposed(term, _)) => {
                 self.deposed = self.deposed.max(term);
             }
             FromMember::Control(term, boot, answer) if term == self.term => {
@@ -196,7 +210,7 @@ impl Leader {
             return;
         }
         if boot > watch.boot {
-            *watch = Watch { boot, ..Watch::default() };
+            *watch = Watch { boot, before_ms: watch.before_ms, ..Watch::default() };
         }
         if watch.heard_ms.is_none_or(|heard_ms| now.saturating_sub(heard_ms) > patience) {
             watch.since_ms = now;
@@ -214,7 +228,7 @@ impl Leader {
             }
             Answer::LogIs(epoch, log) => self.read(member, epoch, log),
             Answer::Fenced(client, least) => self.fenced(member, client, least),
-            Answer::Deposed(_) => {}
+            Answer::Deposed(..) => {}
         }
     }
 
@@ -324,8 +338,9 @@ impl Leader {
 
     pub(super) fn tick(&mut self, now: Ms, out: &mut Vec<Action>) {
         self.now = now;
+        let serves = self.can_serve() && self.is_reached();
         for member in self.config.members() {
-            self.order(member, Order::Probe, out);
+            self.order(member, Order::Probe(serves), out);
         }
         if self.reading.is_some() {
             for member in self.config.live() {

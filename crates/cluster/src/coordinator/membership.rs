@@ -47,10 +47,12 @@ impl Leader {
         if self.later().is_some() {
             return;
         }
-        let all = self.config.live().all(|member| logs.contains_key(&member));
-        let in_sync = self.config.in_sync().filter(|member| logs.contains_key(member)).count();
+        let has_read = |member: &MemberId| logs.contains_key(member);
         let late = self.now.saturating_sub(self.begun_ms) > self.timing.member_ms;
-        if !(all || (late && in_sync >= self.config.needed().max(1))) {
+        let is_over = |member| late || has_read(&member) || self.is_late(member);
+        let over = self.config.live().all(is_over);
+        let in_sync = self.config.in_sync().filter(has_read).count();
+        if !over || in_sync < self.config.needed().max(1) {
             return;
         }
         // Not those that are rebuilt: theirs may be old. Their marks would make holes where there
@@ -99,8 +101,8 @@ impl Leader {
 
     /// After this time the member is late, if nothing more is heard of it.
     fn late_ms(&self, member: MemberId) -> Ms {
-        let heard_ms = self.watches[usize::from(member.0)].heard_ms;
-        heard_ms.unwrap_or(self.begun_ms) + self.timing.member_ms
+        let Watch { before_ms, heard_ms, .. } = self.watches[usize::from(member.0)];
+        heard_ms.unwrap_or(before_ms) + self.timing.member_ms
     }
 
     fn is_late(&self, member: MemberId) -> bool {
@@ -143,6 +145,31 @@ impl Leader {
     pub(super) fn hears_enough(&self) -> bool {
         let answers = |member: &MemberId| !self.is_late(*member);
         self.config.in_sync().filter(answers).count() >= self.config.needed()
+    }
+
+    /// Notes the time if its epoch is open, and clients wait for nothing from the store: it asks
+    /// nothing, or all live members answer. Without enough members nobody opens an epoch.
+    pub(super) fn note_well(&mut self, now: Ms, asks_nothing: bool) {
+        self.now = now;
+        let open = self.is_active() && (asks_nothing || self.hears_all());
+        if open || !self.hears_enough() {
+            self.well_ms = now;
+        }
+    }
+
+    /// False if another candidate may do better: too few members answer this one, or for some time
+    /// no epoch has been open, or a request to the store has waited. With an old register all are
+    /// alike.
+    pub(super) fn can_serve(&self) -> bool {
+        let patience = self.timing.member_ms + self.timing.takeover_ms;
+        let well = self.now.saturating_sub(self.well_ms) <= patience;
+        self.hears_enough() && (well || self.later().is_some())
+    }
+
+    /// True if a client reaches this leader, or may.
+    pub(super) fn is_reached(&self) -> bool {
+        let since = self.now.saturating_sub(self.read_ms);
+        !self.sessions.is_empty() || since <= self.timing.lease_ms
     }
 
     /// True if all live members answer.
@@ -199,7 +226,8 @@ impl Leader {
         {
             if !new.boot.is_of(old.boot.disk()) {
                 let heard_ms = watch.other.map(|other| other.heard_ms);
-                *watch = Watch { heard_ms, boot: new.boot, ..Watch::default() };
+                let before_ms = watch.before_ms;
+                *watch = Watch { before_ms, heard_ms, boot: new.boot, ..Watch::default() };
             }
         }
         self.prepared.clear();
@@ -242,6 +270,7 @@ impl Leader {
         };
         if ready {
             self.raised = Some(self.config.epoch);
+            self.well_ms = self.now;
             for (&client, session) in &self.sessions {
                 let config = ToClient::Config(self.config.clone());
                 self.say((client, session.incarnation), config, out);
@@ -257,6 +286,7 @@ mod tests {
     use super::*;
     use crate::config::{Level, Mode, Shape};
     use crate::ids::{ArrayId, BootId, Term};
+    use crate::message::{Answer, FromMember};
     use crate::timing::Timing;
 
     fn config(epoch: u32, states: [State; 5]) -> Config {
@@ -264,6 +294,25 @@ mod tests {
         let shape = Shape { level, regions: 1, region_blocks: 1, piece_bytes: 8, mode };
         let slots = states.map(|state| Slot { state, boot: BootId(1) }).into();
         Config { array: ArrayId(1), epoch: Epoch(epoch.into()), shape, slots }
+    }
+
+    /// A member that was silent before the reign delays no takeover.
+    #[test]
+    fn a_takeover_waits_for_members_that_may_answer() {
+        let (now, patience) = (60_000, Timing::DEFAULT.member_ms);
+        for (last_heard, wait) in [(now, patience), (now - 500, patience - 500), (0, 1000)] {
+            let one = config(2, [State::InSync; 5]);
+            let mut leader = Leader::new(Term(1), Timing::DEFAULT, now, Version(1), one, 100);
+            leader.remember(&[now, now, now, now, last_heard]);
+            for (after, reads) in [(wait, true), (wait + 1, false)] {
+                for member in (0..4).map(MemberId) {
+                    let log = Answer::LogIs(Epoch(2), Log::default());
+                    let message = FromMember::Control(Term(1), BootId(1), log);
+                    leader.member(now + after, member, message, &mut Vec::new());
+                }
+                assert_eq!(leader.reading.is_some(), reads, "{last_heard}, {after} ms");
+            }
+        }
     }
 
     /// Found by a seed of the simulator, in one of a hundred thousand: too rare for a mutant.

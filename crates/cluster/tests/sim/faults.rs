@@ -48,6 +48,10 @@ pub enum Fault {
     CutLeader(Ms),
     /// Candidate 0 dies, and hosts 1 and 2 do not hear each other, until then.
     CutHosts(Ms),
+    /// A member dies, and the coordinator that leads does not reach the store, until then.
+    LoseStore(Ms),
+    /// Member 2 dies, and hosts 0 and 1 do not hear each other, until then.
+    LastHost(Ms),
 }
 
 /// Faults end here.
@@ -137,7 +141,7 @@ pub fn replace(rng: &mut Rng, ground: &Ground) -> Vec<(Ms, Fault)> {
 /// How candidates hear of each other. Drawn apart, as above.
 #[derive(Default)]
 pub struct Hearing {
-    /// Those that stand by tell the others whom they hear.
+    /// Those that stand by tell the others whether they hear a leader.
     pub reports: bool,
     /// There are three.
     pub third: bool,
@@ -150,10 +154,12 @@ pub struct Hearing {
 pub enum Lasting {
     /// Those of the leader to members, while another member is dead.
     Leader,
-    /// Those between candidates 0 and 1; the third one hears both.
+    /// Those between candidates 0 and 1; members hear both.
     Candidates,
-    /// Those between hosts 1 and 2, each with a candidate, a member and a client; the third
-    /// candidate is dead.
+    /// That of the leader to the store, while a member is dead.
+    Store,
+    /// Those between two hosts, each with a candidate, a member and a client; the candidate or the
+    /// member of the third one is dead.
     Hosts,
     /// No long ones: a client and as many members as may fail hear nobody else, for less than a
     /// lease, again and again. The client comes back in an old epoch, as these members do.
@@ -167,6 +173,9 @@ pub enum Lasting {
     /// after the other, and to clients last.
     Away,
 }
+
+/// No request may wait longer while hosts do not hear each other: two elections, a lease, a resync.
+pub const LONGEST_MS: Ms = 4200;
 
 /// A connection that broke is made again within this time.
 pub const MADE_AGAIN_MS: Ms = TIMING.member_ms * 3 / 4;
@@ -183,8 +192,23 @@ impl Lasting {
         };
         match self {
             Lasting::Leader => vec![(at, Fault::CutLeader(LASTING_MS))],
+            Lasting::Store => vec![(at, Fault::LoseStore(LASTING_MS))],
             Lasting::Candidates => vec![cut(0, 1), cut(1, 0)],
-            Lasting::Hosts => vec![(at, Fault::CutHosts(LASTING_MS))],
+            // At most levels only candidate 2 reaches enough then, and is the slowest.
+            Lasting::Hosts
+                if ground.clients.len().min(ground.members.len()) > 2 && rng.percent(40) =>
+            {
+                vec![(at, Fault::LastHost(LASTING_MS))]
+            }
+            Lasting::Hosts => {
+                let mut faults = vec![(at, Fault::CutHosts(LASTING_MS))];
+                // One of the rivals may be much slower than the other.
+                if rng.percent(50) {
+                    let rival = Node::Candidate(rng.within(1, 2) as usize);
+                    faults.push((at, Fault::Pause(rival, rng.below(LONGEST_MS / 2))));
+                }
+                faults
+            }
             Lasting::Brief => {
                 let (members, clients) = (ground.members.len(), ground.clients.len() as u64);
                 let spares = ground.config.shape.level.spares(members);
@@ -257,7 +281,8 @@ pub fn hearing(rng: &mut Rng) -> Hearing {
         16..20 => Lasting::Standstill,
         20..24 => Lasting::Alone,
         24..28 => Lasting::Away,
-        28..35 => return Hearing { reports: true, third, lasting: None },
+        28..31 => Lasting::Store,
+        31..35 => return Hearing { reports: true, third, lasting: None },
         _ => return Hearing::default(),
     };
     Hearing { reports: true, third: third || lasting != Lasting::Leader, lasting: Some(lasting) }

@@ -21,8 +21,7 @@ marks! {
     TAKEOVER_BUSY = "takeover: with grants in the log";
     TAKEOVER_UNDECIDED = "takeover: while a change is decided and not active";
     DEPOSED = "takeover: a deposed coordinator is refused";
-    STEPPED_DOWN = "takeover: a leader that reaches too few members steps down";
-    HEARD_THROUGH = "takeover: a candidate hears the leader only through another one";
+    HEARD_THROUGH = "takeover: a candidate hears the leader only through members";
     LOGS_DIFFER = "takeover: members' logs differ";
     STORE_LOST = "store: unknown outcome, took effect";
     STORE_DROPPED = "store: unknown outcome, no effect";

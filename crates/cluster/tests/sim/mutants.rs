@@ -9,15 +9,17 @@ use crate::{run, seeds};
 /// Seeds within which a mutant must be caught.
 const SEEDS: Range<u64> = 0..3000;
 /// Tried first: seeds that catch the rarest mutants, to save time; some are out of reach.
-const FIRST: [u64; 14] =
-    [4070, 2683, 1481, 11_213, 5754, 1802, 5154, 6013, 12_250, 10_072, 2306, 3782, 21_668, 70_183];
+const FIRST: [u64; 13] =
+    [4070, 2683, 1481, 5754, 1802, 5154, 6013, 10_072, 2306, 21_668, 10_893, 46_885, 49_657];
+/// Caught by a seed in several hundred thousand; `tests/lost.rs` tells its story.
+const RARE: Broken = Broken::PatchRevivesLost;
 
 #[test]
 fn every_mutant_is_caught() {
     std::panic::set_hook(Box::new(|_| {}));
     let mut survived = Vec::new();
     let only = std::env::var("CLUSTER_MUTANT").ok();
-    for &way in Broken::ALL {
+    for &way in Broken::ALL.iter().filter(|&&way| way != RARE) {
         if only.as_ref().is_some_and(|only| format!("{way:?}") != *only) {
             continue;
         }

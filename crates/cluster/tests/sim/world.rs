@@ -35,8 +35,8 @@ pub enum Packet {
     FromClient(ClientId, Incarnation, FromClient),
     ToClient(Incarnation, Term, ToClient),
     Beat(Term),
-    /// Whom a candidate that stands by hears, and how long ago.
-    Hears(Option<(Term, Ms)>),
+    /// A candidate that stands by hears a leader.
+    Led,
 }
 
 #[derive(Clone, Debug)]
@@ -53,6 +53,9 @@ pub enum Event {
     Work(usize, u64),
     /// Clients are served, although a fault lasts; since then in one term.
     Served(Option<Term>),
+    /// The client of the third host has the answers to all requests before this one; `None`: look
+    /// later, at those of now.
+    Answered(Option<RequestId>),
     Look,
 }
 
@@ -90,6 +93,8 @@ pub struct World {
     /// Earlier contents.
     past: Vec<Value>,
     pub store_bad_until: Ms,
+    /// The candidate that does not reach the store, until then.
+    store_lost: Option<(usize, Ms)>,
     pub failure: Option<String>,
     history: Option<Vec<String>>,
     pub marks: BTreeSet<&'static str>,
@@ -105,10 +110,14 @@ pub struct World {
     pub blank_term: Term,
     /// The last host that held each region exclusively.
     pub holders: BTreeMap<cluster::ids::Region, ClientId>,
-    /// Candidates that stand by tell the others whom they hear.
+    /// Draws of messages between members and candidates that do not lead.
+    listening: Rng,
+    /// Candidates that stand by tell the others whether they hear a leader.
     reports: bool,
     /// A fault lasts, and there is no other one.
     lasting: Option<Lasting>,
+    /// The client of a host that reaches all others, while two do not.
+    served: usize,
     /// The epoch in which a client sent a write of a stripe that is not complete.
     pub sent: BTreeMap<(usize, u64), Epoch>,
 }
@@ -156,6 +165,7 @@ impl World {
             plan,
             past: Vec::new(),
             store_bad_until: 0,
+            store_lost: None,
             failure: None,
             history: history.then(Vec::new),
             marks: BTreeSet::new(),
@@ -167,8 +177,11 @@ impl World {
             blanks: Rng::stream(seed, "blanks", 0),
             blank_term: Term(0),
             holders: BTreeMap::new(),
+            // Drawn apart, as above.
+            listening: Rng::stream(seed, "listening", 0),
             reports,
             lasting,
+            served: 0,
             sent: BTreeMap::new(),
         };
         let restore = faults::restore(&mut Rng::stream(seed, "restore", 0));
@@ -176,7 +189,7 @@ impl World {
         let planned = world.plan.is_some();
         let mut faults: Vec<_> = faults.into_iter().chain(restore).chain(replaced).collect();
         if let Some(lasting) = lasting {
-            if world.spares_clients() {
+            if world.spares_clients() || lasting == Lasting::Hosts {
                 world.ground.links.usual = [0; 3];
             }
             faults = lasting.faults(hearing, &world.ground);
@@ -309,7 +322,8 @@ impl World {
             Node::Candidate(index) => {
                 let room = self.ground.most_marks;
                 let me = CandidateId(index as u16);
-                let machine = Coordinator::start(me, TIMING, local).with_room(room);
+                let members = self.ground.members.len();
+                let machine = Coordinator::start(me, members, TIMING, local).with_room(room);
                 self.ground.candidates[index].machine = Some(machine);
             }
             Node::Client(index) => {

@@ -72,8 +72,9 @@ impl CoordinatorServer {
     /// A candidate that stands by.
     pub fn new(duty: Duty, store: Rc<dyn Store>, clock: Rc<dyn Clock>, spawn: Spawn) -> Self {
         let now = milliseconds(&*clock);
-        let members = Links::new(Speaker::Candidate(duty.me), duty.array, duty.addresses.len());
-        let machine = RefCell::new(Coordinator::start(duty.me, duty.timing, now));
+        let count = duty.addresses.len();
+        let members = Links::new(Speaker::Candidate(duty.me), duty.array, count);
+        let machine = RefCell::new(Coordinator::start(duty.me, count, duty.timing, now));
         CoordinatorServer(Rc::new(Shared {
             duty,
             machine,
@@ -96,14 +97,14 @@ impl CoordinatorServer {
         }
     }
 
-    /// Another candidate says that it leads in this term.
+    /// Another candidate says that it leads in this term, and can serve the array.
     pub fn beat(&self, term: Term) {
         self.handle(Event::Beat(term));
     }
 
-    /// Another candidate has heard, so many milliseconds ago, that a third one leads in this term.
-    pub fn heard(&self, term: Term, ago_ms: Ms) {
-        self.handle(Event::Heard(term, ago_ms));
+    /// Another candidate stands by, and hears a leader.
+    pub fn led(&self) {
+        self.handle(Event::Led);
     }
 
     /// The state of the reign.

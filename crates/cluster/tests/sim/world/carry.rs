@@ -2,7 +2,7 @@
 
 use cluster::client;
 use cluster::coordinator;
-use cluster::ids::{ClientId, MemberId, Ms};
+use cluster::ids::{ClientId, MemberId, Ms, Term};
 use cluster::member::{self, Header, Peer};
 use cluster::message::{Answer, FromClient, FromMember, Io, Order, Refusal, ToClient, ToMember};
 use cluster::wire::{self, Frame};
@@ -11,6 +11,15 @@ use super::{Event, Packet, World};
 use crate::ground::{Node, Storing, Task};
 use crate::marks;
 use crate::oracle::CELLS;
+
+/// True for a probe of a candidate that does not lead, and for its answer.
+fn is_probe(packet: &Packet) -> bool {
+    match packet {
+        Packet::ToMember(_, ToMember::Control(term, _))
+        | Packet::FromMember(_, FromMember::Control(term, ..)) => *term == Term(0),
+        _ => false,
+    }
+}
 
 impl World {
     /// Puts a message on a link: lost, late, twice or as it should be.
@@ -21,13 +30,14 @@ impl World {
         }
         let (bad, until) = self.ground.links.bad;
         let [lost, twice, late] = if now < until { bad } else { self.ground.links.usual };
-        if self.rng.percent(lost) {
+        let rng = if is_probe(&packet) { &mut self.listening } else { &mut self.rng };
+        if rng.percent(lost) {
             return;
         }
-        let copies = if self.rng.percent(twice) { 2 } else { 1 };
-        for _ in 0..copies {
-            let delay =
-                if self.rng.percent(late) { self.rng.below(600) } else { self.rng.within(1, 6) };
+        let copies = if rng.percent(twice) { 2 } else { 1 };
+        let mut delay = || if rng.percent(late) { rng.below(600) } else { rng.within(1, 6) };
+        let delays: Vec<Ms> = (0..copies).map(|_| delay()).collect();
+        for delay in delays {
             self.at(now + delay, Event::Deliver(to, packet.clone()));
         }
     }
@@ -59,6 +69,10 @@ impl World {
                 }
                 coordinator::Action::Store(number, request) => {
                     self.tell(|| format!("{me:?} asks the store {number}: {request:?}"));
+                    let lost = |(candidate, until)| candidate == index && self.now < until;
+                    if self.store_lost.is_some_and(lost) {
+                        continue;
+                    }
                     let bad = self.now < self.store_bad_until && self.rng.percent(70);
                     let life = self.ground.host(me).life;
                     let delay = if bad { self.rng.below(900) } else { self.rng.within(1, 8) };
@@ -238,7 +252,7 @@ impl World {
         let promise = &mut self.ground.members[index].disk.promise;
         match message {
             FromMember::Control(term, _, answer) => {
-                if !matches!(answer, Answer::Deposed(_) | Answer::Alive(_)) {
+                if !matches!(answer, Answer::Deposed(..) | Answer::Alive(_)) {
                     promise.term = promise.term.max(*term);
                 }
                 match answer {
@@ -247,7 +261,7 @@ impl World {
                         let entry = promise.least.entry(*client).or_default();
                         *entry = (*entry).max(*least);
                     }
-                    Answer::Deposed(_) => self.mark(marks::DEPOSED),
+                    Answer::Deposed(..) if *term > Term(0) => self.mark(marks::DEPOSED),
                     _ => {}
                 }
             }

@@ -26,9 +26,8 @@ impl World {
             Event::Stored(member, ..) | Event::Finished(member, ..) => Node::Member(*member),
             Event::Answer(candidate, ..) => Node::Candidate(*candidate),
             Event::Work(client, _) => Node::Client(*client),
-            Event::Ask(..) | Event::Fault(_) | Event::Start(_) | Event::Served(_) | Event::Look => {
-                return None;
-            }
+            Event::Ask(..) | Event::Fault(_) | Event::Start(_) => return None,
+            Event::Served(_) | Event::Answered(_) | Event::Look => return None,
         })
     }
 
@@ -72,6 +71,7 @@ impl World {
             }
             Event::Work(index, life) => self.work(index, life),
             Event::Served(since) => self.served(since),
+            Event::Answered(before) => self.answered(before),
             Event::Look => {}
         }
     }
@@ -96,13 +96,9 @@ impl World {
             Node::Candidate(index) => {
                 let mut out = Vec::new();
                 let machine = self.ground.candidates[index].machine.as_mut().expect("it lives");
-                let led = machine.leads().is_some();
                 machine.tick(local, &mut out);
-                if led && machine.leads().is_none() {
-                    self.mark(marks::STEPPED_DOWN);
-                }
                 self.coordinator_actions(index, out);
-                self.report_heard(index);
+                self.report_leader(index);
             }
             Node::Client(index) => {
                 let mut out = Vec::new();
@@ -164,12 +160,15 @@ impl World {
                     self.note_logs(log);
                 }
                 self.note_disk(index, member, &message);
+                self.note_leader(index, &message);
                 self.candidate(index, coordinator::Event::Member(member, message));
             }
             (Node::Candidate(index), Packet::Beat(term)) => {
                 self.candidate(index, coordinator::Event::Beat(term));
             }
-            (Node::Candidate(index), Packet::Hears(heard)) => self.hears(index, heard),
+            (Node::Candidate(index), Packet::Led) => {
+                self.candidate(index, coordinator::Event::Led);
+            }
             (Node::Client(index), Packet::FromMember(member, message)) => {
                 self.client(index, client::Event::Member(member, message));
             }
@@ -452,7 +451,9 @@ impl World {
             Fault::Disk(index, until) => self.look_at_disk(index, until),
             Fault::CrashLeader => self.crash_leader(),
             Fault::CutLeader(until) => self.cut_leader(until),
-            Fault::CutHosts(until) => self.cut_hosts(until),
+            Fault::CutHosts(until) => self.cut_hosts((1, 2), Node::Candidate(0), until),
+            Fault::LoseStore(until) => self.lose_store(until),
+            Fault::LastHost(until) => self.cut_hosts((0, 1), Node::Member(2), until),
         }
     }
 }

@@ -1,9 +1,13 @@
-//! Candidates tell each other whom they hear; links that are cut for long.
+//! Links that are cut for long, and standstills.
 //!
 //! ```text
-//!   a member dead, the leader's links to others cut     the leader steps down, another one serves
-//!   candidates 0 and 1 do not hear each other           2 tells them: nobody is replaced
-//!   hosts 1 and 2 do not hear each other, 0 dead        one of both serves for long enough
+//!   a member dead, the leader's links to others cut     another one serves
+//!   a member dead, the leader does not reach the store  another one serves
+//!   candidates 0 and 1 do not hear each other           members tell them: nobody is replaced
+//!   hosts 1 and 2 do not hear each other, candidate     one of both serves, and is not replaced
+//!     0 is dead
+//!   hosts 0 and 1 do not hear each other, member 2      candidate 2 serves, the last in turn
+//!     is dead
 //!   some nodes are cut off for less than a lease        they come back in an old epoch
 //!   everything stands still                             nobody is removed, evicted or replaced
 //!   the only candidate stands still                     no client is evicted
@@ -13,11 +17,15 @@
 //! In worlds with such a fault there is no other one. Clients that reach all members must be served
 //! while it lasts. In the end the leader must stay the same, if it can know that it is needed.
 
-use cluster::coordinator::{Coordinator, Event as Input};
-use cluster::ids::{MemberId, Ms, Term};
+use cluster::coordinator::Coordinator;
+use cluster::ids::{Ms, RequestId, Term};
+use cluster::message::{Answer, FromMember};
+use cluster::session::Report;
 
 use super::{Event, Packet, World};
-use crate::faults::{Fault, LASTING_MS, Lasting, MADE_AGAIN_MS, STANDSTILL_MS};
+use crate::faults::{
+    CALM_MS, Fault, LASTING_MS, LONGEST_MS, Lasting, MADE_AGAIN_MS, STANDSTILL_MS,
+};
 use crate::ground::{Node, TIMING};
 use crate::marks;
 
@@ -27,43 +35,49 @@ const SETTLED_MS: Ms = LASTING_MS - 3500;
 const SERVED_MS: Ms = LASTING_MS - 500;
 
 impl World {
-    /// A candidate that stands by answers the others' questions.
-    pub fn report_heard(&mut self, index: usize) {
+    /// A candidate that stands by tells the others that it hears a leader.
+    pub fn report_leader(&mut self, index: usize) {
         let machine = self.ground.candidates[index].machine.as_ref();
-        let standby = machine.filter(|machine| self.reports && machine.leads().is_none());
-        let Some(heard) = standby.map(|machine| machine.report().heard) else { return };
+        let report = machine.filter(|_| self.reports).map(Coordinator::report);
+        let Some(Report { term: None, led: true, .. }) = report else { return };
         for other in (0..self.ground.candidates.len()).filter(|&other| other != index) {
-            self.send(Node::Candidate(index), Node::Candidate(other), Packet::Hears(heard));
+            self.send(Node::Candidate(index), Node::Candidate(other), Packet::Led);
         }
     }
 
-    /// Such an answer arrives.
-    pub fn hears(&mut self, index: usize, heard: Option<(Term, Ms)>) {
-        let patience = TIMING.takeover_ms;
-        let recent = |heard: Option<(Term, Ms)>| heard.is_some_and(|(_, ago)| ago <= patience);
-        let itself = self.ground.candidates[index].machine.as_ref().map(Coordinator::report);
-        if recent(heard) && itself.is_some_and(|it| it.term.is_none() && !recent(it.heard)) {
+    /// A candidate that stands by gets a member's answer.
+    pub fn note_leader(&mut self, index: usize, message: &FromMember) {
+        let FromMember::Control(Term(0), _, Answer::Deposed(..)) = message else { return };
+        let Some(leader) = self.leader() else { return };
+        let link = (Node::Candidate(leader), Node::Candidate(index));
+        if self.ground.links.cut.get(&link).is_some_and(|&until| self.now < until) {
             self.mark(marks::HEARD_THROUGH);
         }
-        let (term, ago_ms) = heard.unwrap_or((Term(0), Ms::MAX));
-        self.candidate(index, Input::Heard(term, ago_ms));
+    }
+
+    fn leader(&self) -> Option<usize> {
+        let leads = |machine: &Coordinator| machine.leads().is_some();
+        let mut nodes = self.ground.candidates.iter();
+        nodes.position(|node| node.machine.as_ref().is_some_and(leads))
+    }
+
+    /// Dies, and so do its messages: a late one would look like a sign of life.
+    fn die(&mut self, node: Node) {
+        self.crash(node);
+        self.queue.retain(|_, event| match event {
+            Event::Deliver(_, Packet::FromMember(from, _)) => {
+                Node::Member(usize::from(from.0)) != node
+            }
+            _ => true,
+        });
     }
 
     pub fn cut_leader(&mut self, until: Ms) {
-        let leads = |machine: &Coordinator| machine.leads().is_some();
-        let mut nodes = self.ground.candidates.iter();
-        let leader = nodes.position(|node| node.machine.as_ref().is_some_and(leads));
-        let Some(leader) = leader.map(Node::Candidate) else { return };
+        let Some(leader) = self.leader().map(Node::Candidate) else { return };
         let config = &self.value.config;
         let (members, needed) = (config.slots.len(), config.needed());
         let dead = self.rng.below(members as u64) as usize;
-        self.crash(Node::Member(dead));
-        // A late message of it would look like a sign of life.
-        let member = MemberId(dead as u16);
-        self.queue.retain(|_, event| match event {
-            Event::Deliver(_, Packet::FromMember(from, _)) => *from != member,
-            _ => true,
-        });
+        self.die(Node::Member(dead));
         self.at(until, Event::Start(Node::Member(dead)));
         let cut = (0..members).filter(|&member| member != dead).take(members - needed);
         for member in cut.map(Node::Member) {
@@ -92,14 +106,46 @@ impl World {
         }
     }
 
-    pub fn cut_hosts(&mut self, until: Ms) {
+    pub fn lose_store(&mut self, until: Ms) {
+        self.store_lost = self.leader().map(|leader| (leader, until));
+        let dead = Node::Member(self.rng.below(self.ground.members.len() as u64) as usize);
+        self.die(dead);
+        self.at(until, Event::Start(dead));
+    }
+
+    /// Cuts the links between two hosts; what dies is on the third one.
+    pub fn cut_hosts(&mut self, (one, two): (usize, usize), dies: Node, until: Ms) {
         let host = |index| [Node::Candidate(index), Node::Member(index), Node::Client(index)];
-        for (one, two) in host(1).into_iter().flat_map(|one| host(2).map(|two| (one, two))) {
-            self.ground.links.cut.insert((one, two), until);
-            self.ground.links.cut.insert((two, one), until);
+        for (from, to) in host(one).into_iter().flat_map(|one| host(two).map(|two| (one, two))) {
+            self.ground.links.cut.insert((from, to), until);
+            self.ground.links.cut.insert((to, from), until);
         }
-        self.crash(Node::Candidate(0));
-        self.at(until, Event::Start(Node::Candidate(0)));
+        self.die(dies);
+        self.at(until, Event::Start(dies));
+        self.served = 3 - one - two;
+        self.answered(None);
+    }
+
+    /// Looks again and again whether a request of the third host waits for too long.
+    pub fn answered(&mut self, before: Option<RequestId>) {
+        if let Some(before) = before {
+            let waits =
+                self.ground.clients.get(self.served).and_then(|it| it.tasks.range(..before).next());
+            let longest_ms = self.longest_ms();
+            let story = waits.map(|(id, _)| format!("I13: {id:?} waits for {longest_ms} ms"));
+            self.require(story.map_or(Ok(()), Err));
+        } else if self.now < CALM_MS {
+            // A region with a hole takes room in the log, which others may lack.
+            self.accept();
+            let next = RequestId(self.next_request);
+            self.at(self.now + self.longest_ms(), Event::Answered(Some(next)));
+            self.at(self.now + 4 * TIMING.tick_ms, Event::Answered(None));
+        }
+    }
+
+    /// Two clients may have to be evicted one after the other, if no member is to spare.
+    fn longest_ms(&self) -> Ms {
+        LONGEST_MS + if self.served == 2 { TIMING.lease_ms } else { 0 }
     }
 
     /// Looks later whether clients are served.
@@ -120,13 +166,12 @@ impl World {
         let term = self.value.term;
         let Some(since) = since else { return self.at(SERVED_MS, Event::Served(Some(term))) };
         let cut = self.lasting == Some(Lasting::Hosts);
-        let mut clients = self.ground.clients.iter().take(if cut { 1 } else { usize::MAX });
-        let waits = clients.position(|client| !client.tasks.is_empty());
+        let must = |client: usize| !cut || client == self.served;
+        let mut clients = self.ground.clients.iter().enumerate();
+        let waits = clients.find(|(client, node)| must(*client) && !node.tasks.is_empty());
         self.require(match waits {
-            Some(client) => Err(format!("I13: client {client} waits while a fault lasts")),
-            None if since != term && !cut => {
-                Err(format!("I13: {since:?} is replaced by {term:?} in vain"))
-            }
+            Some((client, _)) => Err(format!("I13: client {client} waits while a fault lasts")),
+            None if since != term => Err(format!("I13: {since:?} is replaced by {term:?} in vain")),
             None => Ok(()),
         });
     }

@@ -147,7 +147,7 @@ fn candidates_take_over(place: &Place) {
     let desk = Desk::at(place);
     let mut now = 0;
     for me in 0..2 {
-        let mut candidate = Coordinator::start(CandidateId(me), Timing::DEFAULT, now);
+        let mut candidate = Coordinator::start(CandidateId(me), 3, Timing::DEFAULT, now);
         let mut actions = Vec::new();
         while candidate.leads().is_none() {
             now += Timing::DEFAULT.takeover_ms;

@@ -1,12 +1,12 @@
 //! `parapet cluster coordinator`: one of the processes that decide.
 //!
 //! Candidates learn of each other by asking: each asks the others for their report several times in
-//! the time after which a silent leader is replaced.
+//! the time after which a silent leader is replaced. They also learn from members who leads.
 
 use std::time::Duration;
 
 use ::cluster::config::{Config, State};
-use ::cluster::ids::{CandidateId, ClientId, MemberId, Ms, Term};
+use ::cluster::ids::{CandidateId, ClientId, MemberId};
 use ::cluster::roles::Role;
 use ::cluster::session::{Ask, Report, Told};
 use ::io::Clock;
@@ -118,11 +118,8 @@ fn listen_to(other: Target, cluster: &Cluster, server: &CoordinatorServer, on: &
         loop {
             let told = ask(&other, &hello, &Ask::Report, Some(interval * 2), &spawner).await;
             match told {
-                Ok(Told::Report(Report { term: Some(term), .. })) => server.beat(term),
-                Ok(Told::Report(Report { heard, .. })) => {
-                    let (term, ago_ms) = heard.unwrap_or((Term(0), Ms::MAX));
-                    server.heard(term, ago_ms);
-                }
+                Ok(Told::Report(Report { term: Some(term), led: true, .. })) => server.beat(term),
+                Ok(Told::Report(Report { led: true, .. })) => server.led(),
                 _ => {}
             }
             clock.sleep_until(clock.now() + interval).await;
