@@ -1,8 +1,8 @@
 //! Mutants: the protocol with one safety step skipped, to test the tests.
 //!
 //! With the Cargo feature `broken` each row makes the code skip one safety step, at the place of
-//! that step. The simulator must detect every one of them (`tests/sim/mutants.rs`). Without the
-//! feature [`broken`] is always `false` and compiles to nothing.
+//! that step. The simulator must detect all of them (`tests/sim/mutants.rs`) but one that is too
+//! rare (`tests/lost.rs`). Without the feature [`broken`] is always `false`, compiled to nothing.
 //!
 //! Sources: `G1` … `G5` are rules of the grant protocol, `I1` … its invariants, `§` steps of
 //! evictions and membership changes, `ddraid` bugs of the system that had the idea first.

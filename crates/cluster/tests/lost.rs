@@ -4,9 +4,7 @@
 use cluster::broken::{Broken, choose};
 use cluster::client::{Action, Client, Event, Work};
 use cluster::config::{Config, Level, Mode, Shape, Slot, State};
-use cluster::ids::{
-    ArrayId, BootId, ClientId, Epoch, GrantId, Incarnation, MemberId, RequestId, Term,
-};
+use cluster::ids::{ArrayId, BootId, ClientId, Epoch, Incarnation, MemberId, RequestId, Term};
 use cluster::message::{FromClient, FromMember, Io, ToClient, ToMember};
 use cluster::timing::Timing;
 
@@ -35,8 +33,8 @@ fn run(client: &mut Client, event: Event, answers: impl Fn(MemberId, &Io) -> boo
                 asked.push(io);
             }
             Action::Coordinators(FromClient::Want(region, grant)) => {
-                let grant = ToClient::Grant(region, GrantId(grant.0));
-                client.handle(0, Event::Coordinator(Term(1), grant), &mut out);
+                let grant = Event::Coordinator(Term(1), ToClient::Grant(region, grant));
+                client.handle(0, grant, &mut out);
             }
             _ => {}
         }

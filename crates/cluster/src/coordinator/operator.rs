@@ -19,7 +19,7 @@ pub enum NotEvicted {
 }
 
 impl Coordinator {
-    /// The state of the reign, if it leads.
+    /// The state of the reign, or whether it hears a leader.
     pub fn report(&self) -> Report {
         let Role::Leading(leader) = &self.role else {
             let recent = |at| self.now.saturating_sub(at) <= self.timing.takeover_ms;

@@ -175,7 +175,7 @@ pub enum Lasting {
 }
 
 /// No request may wait longer while hosts do not hear each other: two elections, a lease, a resync.
-pub const LONGEST_MS: Ms = 4200;
+pub const LONGEST_MS: Ms = 4800;
 
 /// A connection that broke is made again within this time.
 pub const MADE_AGAIN_MS: Ms = TIMING.member_ms * 3 / 4;

@@ -189,7 +189,7 @@ impl World {
         let planned = world.plan.is_some();
         let mut faults: Vec<_> = faults.into_iter().chain(restore).chain(replaced).collect();
         if let Some(lasting) = lasting {
-            if world.spares_clients() || lasting == Lasting::Hosts {
+            if world.spares_clients() {
                 world.ground.links.usual = [0; 3];
             }
             faults = lasting.faults(hearing, &world.ground);
