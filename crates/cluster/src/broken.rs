@@ -151,6 +151,12 @@ ways! {
     ComplaintCountsAtOnce: "I13",
     /// A client is evicted that cannot release a region, because live members do not answer.
     DrainsInVain: "I13",
+    /// A client wants grants before all members have answered it.
+    WantsUnchecked: "I13",
+    /// A client that waits for a grant does not check whether it reaches all members.
+    WaitsUnchecked: "I13",
+    /// A new epoch makes clients forget how long members have been silent.
+    SilenceForgotten: "I13",
     /// A candidate that hears too few members takes over.
     TakesOverInVain: "I13",
     /// A candidate does not count a leader that only members hear.

@@ -139,6 +139,14 @@ pub struct Client {
     reported: u64,
     /// Writes acknowledged at the last loss.
     lost_until: u64,
+    /// When each member answered last, on the run clock.
+    heard_ms: BTreeMap<MemberId, Ms>,
+    /// Members that owed an answer when this epoch began, and since when they have been silent.
+    silent_ms: BTreeMap<MemberId, Ms>,
+    /// All members have answered a check once: it may want grants.
+    reaches_all: bool,
+    /// When the last check began.
+    checked_ms: Ms,
     evicted: bool,
 }
 
@@ -174,6 +182,10 @@ impl Client {
             losses: 0,
             reported: 0,
             lost_until: 0,
+            heard_ms: BTreeMap::new(),
+            silent_ms: BTreeMap::new(),
+            reaches_all: false,
+            checked_ms: now,
             evicted: false,
         }
     }
@@ -213,7 +225,10 @@ impl Client {
                 self.stirred = true;
                 self.coordinator(term, message, out);
             }
-            Event::Member(_, message) => self.member(message, out),
+            Event::Member(member, message) => {
+                self.hear(member);
+                self.member(message, out);
+            }
             Event::Connected(member) => self.send_again(member, out),
         }
         self.advance(out);
@@ -300,6 +315,7 @@ impl Client {
                 self.lost_until = self.written;
             }
             lost = restarted && !config.shape.level.is_striped();
+            self.silent_ms = self.still_silent(old, &config);
         }
         self.renewed_ms = self.now;
         self.config = Some(config.clone());
@@ -313,6 +329,32 @@ impl Client {
                 request.settled = None;
             }
         }
+        // Other requests may not ask a silent member, or wait for its disk.
+        if !self.reaches_all || !self.silent_ms.is_empty() {
+            self.check_members();
+        }
+    }
+
+    fn hear(&mut self, member: MemberId) {
+        self.heard_ms.insert(member, self.ran_ms);
+        if self.silent_ms.remove(&member).is_some() {
+            let owed = self.ops.values_mut().filter(|op| op.member == member);
+            owed.for_each(|op| op.since_ms = self.ran_ms);
+        }
+    }
+
+    /// Members that owe an answer, and since when they are silent. Otherwise each change of the
+    /// membership would give more time to a client that does not reach a member.
+    fn still_silent(&self, old: &Config, new: &Config) -> BTreeMap<MemberId, Ms> {
+        let mut silent = BTreeMap::new();
+        for Op { member, since_ms, .. } in self.ops.values() {
+            let same = new.slot(*member).boot == old.slot(*member).boot;
+            if same && !broken(Broken::SilenceForgotten) {
+                let heard_ms = self.heard_ms.get(member).copied().unwrap_or_default();
+                silent.entry(*member).or_insert(heard_ms.max(*since_ms));
+            }
+        }
+        silent
     }
 
     fn member(&mut self, message: FromMember, out: &mut Vec<Action>) {
@@ -352,9 +394,8 @@ impl Client {
     }
 
     fn gives_way(&self, request: &Request) -> bool {
-        let reads = matches!(request.work, Work::Read(..)) && !request.started;
         let config = self.config.as_ref().expect("requests start in an epoch");
-        reads && locks(config, &request.work).is_some()
+        !request.started && locks(config, &request.work).is_some()
     }
 
     /// True while requests may start.
@@ -371,7 +412,7 @@ impl Client {
             self.idle.clear();
             out.extend(refuse.into_values().filter_map(|request| match request.cause {
                 For::Upper(id) => Some(Action::Done(id, Err(Failure::Evicted))),
-                For::Release(_) | For::Commit => None,
+                For::Release(_) | For::Commit | For::Check => None,
             }));
             return;
         }
@@ -380,8 +421,9 @@ impl Client {
         }
         self.commit();
         // Requests that lock one stripe run one after the other; one that locks several gets them
-        // all at once. A read that recovers gives way to writes: one that members may have must end
-        // before a region is given back.
+        // all at once. They give way to writes that members may have: these must end before a
+        // region is given back. The flush before a release keeps its place: no later write may run
+        // when it begins.
         for number in self.candidates() {
             let request = &self.requests[&number];
             let started = request.started;

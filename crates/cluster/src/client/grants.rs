@@ -14,6 +14,7 @@
 use super::requests::{For, Stage, locks};
 use super::{Action, Client, Failure, Work};
 use crate::broken::{Broken, broken};
+use crate::config::Mode;
 use crate::ids::{GrantId, Ms, Region};
 use crate::message::{Claim, FromClient};
 
@@ -50,6 +51,10 @@ impl Client {
             let between = started && broken(Broken::ReleasesBetween);
             let held = hold.phase == Phase::Held || early || between;
             return held && (started || !hold.draining);
+        }
+        // One that does not reach a member would hold regions that it cannot write.
+        if !self.reaches_all && !broken(Broken::WantsUnchecked) {
+            return false;
         }
         let grant = GrantId(self.next_grant);
         self.next_grant += 1;
@@ -103,6 +108,28 @@ impl Client {
     pub(super) fn tend_grants(&mut self, out: &mut Vec<Action>) {
         let regions: Vec<Region> = self.holds.keys().copied().collect();
         regions.into_iter().for_each(|region| self.tend(region, out));
+        self.check_waiting();
+    }
+
+    /// Checks all members while it waits for a grant. Otherwise it would notice only with the grant
+    /// that it does not reach one of them, and others would wait for the region until then.
+    fn check_waiting(&mut self) {
+        let exclusive = self.config.as_ref().is_some_and(|it| it.shape.mode == Mode::Exclusive);
+        let pause_ms = self.timing.member_ms / 3;
+        let is_old = |since_ms: Ms| self.now.saturating_sub(since_ms) > pause_ms;
+        let waits = |hold: &Hold| hold.phase == Phase::Wanting && is_old(hold.last_ms);
+        let checks = exclusive && self.holds.values().any(waits) && is_old(self.checked_ms);
+        if checks && !broken(Broken::WaitsUnchecked) {
+            self.check_members();
+        }
+    }
+
+    /// Shows soon which members it does not reach, whatever other requests ask.
+    pub(super) fn check_members(&mut self) {
+        if !self.requests.values().any(|request| request.cause == For::Check) {
+            self.checked_ms = self.now;
+            self.submit(For::Check, Work::Flush);
+        }
     }
 
     fn tend(&mut self, region: Region, out: &mut Vec<Action>) {

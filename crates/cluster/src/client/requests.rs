@@ -40,6 +40,8 @@ pub(super) enum For {
     Release(Region),
     /// A flush before stored writes are acknowledged.
     Commit,
+    /// No flush: checks of all live members.
+    Check,
 }
 
 pub(super) struct Request {
@@ -86,7 +88,7 @@ pub(super) struct Op {
     pub(super) member: MemberId,
     request: u64,
     pub(super) message: ToMember,
-    /// Since when the member has been silent about it.
+    /// Since when the member has been silent about it, or before it about others.
     pub(super) since_ms: Ms,
     /// When it is sent again, and the pause before that.
     pub(super) again_ms: Ms,
@@ -192,8 +194,9 @@ impl Client {
             let (epoch, boot) = (config.epoch, config.slot(member).boot);
             let message = ToMember::Data(Stamp { who, epoch, boot, op, floor }, io);
             out.push(Action::Member(member, message.clone()));
-            let (since_ms, pause_ms) = (self.ran_ms, self.timing.tick_ms);
-            let again_ms = since_ms + pause_ms;
+            let since_ms = self.silent_ms.get(&member).copied().unwrap_or(self.ran_ms);
+            let pause_ms = self.timing.tick_ms;
+            let again_ms = self.ran_ms + pause_ms;
             self.ops
                 .insert(op, Op { member, request: number, message, since_ms, again_ms, pause_ms });
             missing.insert(op);
@@ -294,6 +297,7 @@ impl Client {
             For::Upper(id) => out.push(Action::Done(id, result)),
             For::Release(region) => self.flushed(region, attempt.issued, out),
             For::Commit => self.committed(attempt.written, out),
+            For::Check => (self.reaches_all, self.stirred) = (true, true),
         }
     }
 
@@ -306,7 +310,7 @@ impl Client {
     }
 
     /// What a flush of this cause asks the members. At levels 5 and 6 acknowledged writes are
-    /// durable, so only a commit asks: the members of the stored writes. The disks of all others
+    /// durable, so only a commit flushes: the members of the stored writes. The disks of all others
     /// may have writes of other hosts to flush, and would make this one wait.
     fn flushes(&self, cause: For) -> Vec<(MemberId, Io)> {
         let config = self.config.as_ref().expect("requests start in an epoch");
@@ -315,13 +319,15 @@ impl Client {
             write.settled.as_ref().is_some_and(|pieces| pieces.contains_key(&member))
         };
         let asked = |&member: &MemberId| match cause {
+            For::Check => true,
             _ if !config.shape.level.is_striped() => true,
             For::Commit => stored().any(|write| holds(write, member)),
             For::Upper(_) | For::Release(_) => false,
         };
+        let io = if cause == For::Check { Io::Check } else { Io::Flush };
         let skipped = usize::from(broken(Broken::FlushSkipsOne));
         let members = config.live().filter(asked).skip(skipped);
-        members.map(|member| (member, Io::Flush)).collect()
+        members.map(|member| (member, io.clone())).collect()
     }
 
     /// One flush at a time serves all writes that are stored before it begins.

@@ -174,8 +174,10 @@ pub enum Lasting {
     Away,
 }
 
-/// No request may wait longer while hosts do not hear each other: two elections, a lease, a resync.
-pub const LONGEST_MS: Ms = 4800;
+/// No request may wait longer while hosts do not hear each other: an election, a lease, a resync.
+pub const LONGEST_MS: Ms = 3500;
+/// The same where clients also wait for each other's room in the log.
+pub const CROWDED_MS: Ms = 5600;
 
 /// A connection that broke is made again within this time.
 pub const MADE_AGAIN_MS: Ms = TIMING.member_ms * 3 / 4;
@@ -205,7 +207,7 @@ impl Lasting {
                 // One of the rivals may be much slower than the other.
                 if rng.percent(50) {
                     let rival = Node::Candidate(rng.within(1, 2) as usize);
-                    faults.push((at, Fault::Pause(rival, rng.below(LONGEST_MS / 2))));
+                    faults.push((at, Fault::Pause(rival, rng.below(LONGEST_MS * 2 / 3))));
                 }
                 faults
             }

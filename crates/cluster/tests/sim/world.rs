@@ -55,7 +55,7 @@ pub enum Event {
     Served(Option<Term>),
     /// The client of the third host has the answers to all requests before this one; `None`: look
     /// later, at those of now.
-    Answered(Option<RequestId>),
+    Answered(Option<(RequestId, Ms)>),
     Look,
 }
 

@@ -24,7 +24,7 @@ use cluster::session::Report;
 
 use super::{Event, Packet, World};
 use crate::faults::{
-    CALM_MS, Fault, LASTING_MS, LONGEST_MS, Lasting, MADE_AGAIN_MS, STANDSTILL_MS,
+    CALM_MS, CROWDED_MS, Fault, LASTING_MS, LONGEST_MS, Lasting, MADE_AGAIN_MS, STANDSTILL_MS,
 };
 use crate::ground::{Node, TIMING};
 use crate::marks;
@@ -127,25 +127,24 @@ impl World {
     }
 
     /// Looks again and again whether a request of the third host waits for too long.
-    pub fn answered(&mut self, before: Option<RequestId>) {
-        if let Some(before) = before {
+    pub fn answered(&mut self, before: Option<(RequestId, Ms)>) {
+        if let Some((before, longest_ms)) = before {
+            if longest_ms == LONGEST_MS && self.marks.contains(marks::ROOM_LACKING) {
+                return;
+            }
             let waits =
                 self.ground.clients.get(self.served).and_then(|it| it.tasks.range(..before).next());
-            let longest_ms = self.longest_ms();
             let story = waits.map(|(id, _)| format!("I13: {id:?} waits for {longest_ms} ms"));
             self.require(story.map_or(Ok(()), Err));
         } else if self.now < CALM_MS {
             // A region with a hole takes room in the log, which others may lack.
             self.accept();
-            let next = RequestId(self.next_request);
-            self.at(self.now + self.longest_ms(), Event::Answered(Some(next)));
+            for longest_ms in [LONGEST_MS, CROWDED_MS] {
+                let next = (RequestId(self.next_request), longest_ms);
+                self.at(self.now + longest_ms, Event::Answered(Some(next)));
+            }
             self.at(self.now + 4 * TIMING.tick_ms, Event::Answered(None));
         }
-    }
-
-    /// Two clients may have to be evicted one after the other, if no member is to spare.
-    fn longest_ms(&self) -> Ms {
-        LONGEST_MS + if self.served == 2 { TIMING.lease_ms } else { 0 }
     }
 
     /// Looks later whether clients are served.
