@@ -153,7 +153,7 @@ ways! {
     DrainsInVain: "I13",
     /// A client wants grants before all members have answered it.
     WantsUnchecked: "I13",
-    /// A client that waits for a grant does not check whether it reaches all members.
+    /// A client that waits for a grant or a member does not check whether it reaches all members.
     WaitsUnchecked: "I13",
     /// A new epoch makes clients forget how long members have been silent.
     SilenceForgotten: "I13",

@@ -11,7 +11,7 @@
 //!
 //! Invariant: `Releasing` begins only after a flush with no write in flight and none issued since.
 
-use super::requests::{For, Stage, locks};
+use super::requests::{For, Op, Stage, locks};
 use super::{Action, Client, Failure, Work};
 use crate::broken::{Broken, broken};
 use crate::config::Mode;
@@ -111,15 +111,17 @@ impl Client {
         self.check_waiting();
     }
 
-    /// Checks all members while it waits for a grant. Otherwise it would notice only with the grant
-    /// that it does not reach one of them, and others would wait for the region until then.
+    /// Checks all members while it waits for a grant, or for one of them. Otherwise it would notice
+    /// only later that it does not reach another one, and other clients would wait for its regions
+    /// until then.
     fn check_waiting(&mut self) {
         let exclusive = self.config.as_ref().is_some_and(|it| it.shape.mode == Mode::Exclusive);
         let pause_ms = self.timing.member_ms / 3;
         let is_old = |since_ms: Ms| self.now.saturating_sub(since_ms) > pause_ms;
-        let waits = |hold: &Hold| hold.phase == Phase::Wanting && is_old(hold.last_ms);
-        let checks = exclusive && self.holds.values().any(waits) && is_old(self.checked_ms);
-        if checks && !broken(Broken::WaitsUnchecked) {
+        let wants = |hold: &Hold| hold.phase == Phase::Wanting && is_old(hold.last_ms);
+        let asks = |op: &Op| self.ran_ms.saturating_sub(op.since_ms) > pause_ms;
+        let waits = || self.holds.values().any(wants) || self.ops.values().any(asks);
+        if exclusive && is_old(self.checked_ms) && waits() && !broken(Broken::WaitsUnchecked) {
             self.check_members();
         }
     }

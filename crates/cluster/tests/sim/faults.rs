@@ -179,6 +179,9 @@ pub const LONGEST_MS: Ms = 3500;
 /// The same where clients also wait for each other's room in the log.
 pub const CROWDED_MS: Ms = 5600;
 
+/// A rival may stand still for so long when hosts no longer hear each other.
+const SLOW_RIVAL_MS: Ms = 2400;
+
 /// A connection that broke is made again within this time.
 pub const MADE_AGAIN_MS: Ms = TIMING.member_ms * 3 / 4;
 
@@ -207,7 +210,7 @@ impl Lasting {
                 // One of the rivals may be much slower than the other.
                 if rng.percent(50) {
                     let rival = Node::Candidate(rng.within(1, 2) as usize);
-                    faults.push((at, Fault::Pause(rival, rng.below(LONGEST_MS * 2 / 3))));
+                    faults.push((at, Fault::Pause(rival, rng.below(SLOW_RIVAL_MS))));
                 }
                 faults
             }

@@ -118,6 +118,8 @@ pub struct World {
     lasting: Option<Lasting>,
     /// The client of a host that reaches all others, while two do not.
     served: usize,
+    /// The incarnations of clients when hosts no longer heard each other.
+    before: Vec<Incarnation>,
     /// The epoch in which a client sent a write of a stripe that is not complete.
     pub sent: BTreeMap<(usize, u64), Epoch>,
 }
@@ -182,6 +184,7 @@ impl World {
             reports,
             lasting,
             served: 0,
+            before: Vec::new(),
             sent: BTreeMap::new(),
         };
         let restore = faults::restore(&mut Rng::stream(seed, "restore", 0));

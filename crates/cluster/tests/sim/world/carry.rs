@@ -2,7 +2,7 @@
 
 use cluster::client;
 use cluster::coordinator;
-use cluster::ids::{ClientId, MemberId, Ms, Term};
+use cluster::ids::{ClientId, Incarnation, MemberId, Ms, Term};
 use cluster::member::{self, Header, Peer};
 use cluster::message::{Answer, FromClient, FromMember, Io, Order, Refusal, ToClient, ToMember};
 use cluster::wire::{self, Frame};
@@ -57,7 +57,7 @@ impl World {
             match action {
                 coordinator::Action::Client(client, incarnation, term, message) => {
                     self.through_bytes(&message);
-                    self.note_answer(client, &message);
+                    self.note_answer(client, incarnation, &message);
                     let to = Node::Client(client.0 as usize);
                     self.send(me, to, Packet::ToClient(incarnation, term, message));
                 }
@@ -109,10 +109,11 @@ impl World {
         self.compare_leaders(index);
     }
 
-    fn note_answer(&mut self, client: ClientId, message: &ToClient) {
+    fn note_answer(&mut self, client: ClientId, incarnation: Incarnation, message: &ToClient) {
         match message {
             ToClient::Drain(..) => self.mark(marks::DRAINED),
             ToClient::Grant(region, _) => {
+                self.note_grant(client, incarnation);
                 let region = *region;
                 self.tell(|| format!("{client:?} gets {region:?}"));
                 let exclusive = self.value.config.shape.mode == cluster::config::Mode::Exclusive;

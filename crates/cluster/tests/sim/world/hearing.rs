@@ -18,7 +18,7 @@
 //! while it lasts. In the end the leader must stay the same, if it can know that it is needed.
 
 use cluster::coordinator::Coordinator;
-use cluster::ids::{Ms, RequestId, Term};
+use cluster::ids::{ClientId, Incarnation, MemberId, Ms, RequestId, Term};
 use cluster::message::{Answer, FromMember};
 use cluster::session::Report;
 
@@ -123,7 +123,25 @@ impl World {
         self.die(dies);
         self.at(until, Event::Start(dies));
         self.served = 3 - one - two;
+        self.before = self.ground.clients.iter().map(|client| client.incarnation).collect();
         self.answered(None);
+    }
+
+    /// A client that started while hosts do not hear each other, and does not reach a live member,
+    /// gets no region.
+    pub fn note_grant(&mut self, client: ClientId, incarnation: Incarnation) {
+        let index = client.0 as usize;
+        let old = self.before.get(index).is_none_or(|&before| incarnation <= before);
+        let live: Vec<MemberId> = self.value.config.live().collect();
+        let is_cut = |member: &MemberId| {
+            let link = (Node::Client(index), Node::Member(usize::from(member.0)));
+            self.ground.links.cut.get(&link).is_some_and(|&until| self.now < until)
+        };
+        if !old && live.iter().any(is_cut) {
+            self.require(Err(format!(
+                "I13: {client:?} gets a region, and does not reach a member"
+            )));
+        }
     }
 
     /// Looks again and again whether a request of the third host waits for too long.
