@@ -175,7 +175,7 @@ pub enum Lasting {
 }
 
 /// No request may wait longer while hosts do not hear each other: an election, a lease, a resync.
-pub const LONGEST_MS: Ms = 3500;
+pub const LONGEST_MS: Ms = 3800;
 /// The same where clients also wait for each other's room in the log.
 pub const CROWDED_MS: Ms = 5600;
 
