@@ -329,7 +329,7 @@ impl Client {
                 request.settled = None;
             }
         }
-        // Other requests may not ask a silent member, or wait for its disk.
+        // Other requests might not ask a silent member, or might wait for its disk.
         if !self.reaches_all || !self.silent_ms.is_empty() {
             self.check_members();
         }

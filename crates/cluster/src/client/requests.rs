@@ -88,7 +88,7 @@ pub(super) struct Op {
     pub(super) member: MemberId,
     request: u64,
     pub(super) message: ToMember,
-    /// Since when the member has been silent about it, or before it about others.
+    /// Since when the member has been silent: about it, or about others before this epoch.
     pub(super) since_ms: Ms,
     /// When it is sent again, and the pause before that.
     pub(super) again_ms: Ms,
