@@ -16,6 +16,10 @@
 //! is not acknowledged and sends it again whole: the same bytes, whatever members hold by now. Only
 //! a patch may read its block again first, if members have lost writes (`requests`).
 //!
+//! Nobody else may wait long for a client that does not reach a member. So it checks all of them
+//! before it wants a grant, and again while it waits (`grants`). Their silence counts across
+//! epochs. It complains of a member that stays silent, and the coordinator evicts it.
+//!
 //! A patch replaces a part of a block. It reads the block under the grant and the lock of the
 //! stripe, and goes on as a write of the whole block under the same. So no host overwrites a part
 //! that another one has written meanwhile.
@@ -335,6 +339,7 @@ impl Client {
         }
     }
 
+    /// A member answers: what it owes is not late any more.
     fn hear(&mut self, member: MemberId) {
         self.heard_ms.insert(member, self.ran_ms);
         if self.silent_ms.remove(&member).is_some() {

@@ -1,4 +1,4 @@
-//! The grants of a client, from request to release.
+//! The grants of a client, from request to release, and the checks of members that go with them.
 //!
 //! ```text
 //!   (none) ── a write waits ──▶ Wanting ── Grant ──▶ Held ── flushed, drained ──▶ Releasing
@@ -104,16 +104,16 @@ impl Client {
         }
     }
 
-    /// Repeats what has no answer, gives idle regions back.
+    /// Repeats what has no answer, gives idle regions back, checks members while the client waits.
     pub(super) fn tend_grants(&mut self, out: &mut Vec<Action>) {
         let regions: Vec<Region> = self.holds.keys().copied().collect();
         regions.into_iter().for_each(|region| self.tend(region, out));
         self.check_waiting();
     }
 
-    /// Checks all members while it waits for a grant, or for one of them. Otherwise it would notice
-    /// only later that it does not reach another one, and other clients would wait for its regions
-    /// until then.
+    /// Checks all members while the client waits for a grant, or for a member. Otherwise it would
+    /// notice only later that it does not reach another one, and other clients would wait for its
+    /// regions until then.
     fn check_waiting(&mut self) {
         let exclusive = self.config.as_ref().is_some_and(|it| it.shape.mode == Mode::Exclusive);
         let pause_ms = self.timing.member_ms / 3;
@@ -126,7 +126,8 @@ impl Client {
         }
     }
 
-    /// Shows soon which members it does not reach, whatever other requests ask.
+    /// Asks all live members for an answer, unless it does so already: this shows which ones the
+    /// client does not reach, whatever its other requests ask.
     pub(super) fn check_members(&mut self) {
         if !self.requests.values().any(|request| request.cause == For::Check) {
             self.checked_ms = self.now;

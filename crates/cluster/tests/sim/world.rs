@@ -53,8 +53,8 @@ pub enum Event {
     Work(usize, u64),
     /// Clients are served, although a fault lasts; since then in one term.
     Served(Option<Term>),
-    /// The client of the third host has the answers to all requests before this one; `None`: look
-    /// later, at those of now.
+    /// The client of the third host has the answers to all requests before this one, after so long;
+    /// `None`: look later, at those of now.
     Answered(Option<(RequestId, Ms)>),
     Look,
 }
@@ -119,7 +119,7 @@ pub struct World {
     /// The client of a host that reaches all others, while two do not.
     served: usize,
     /// The incarnations of clients when hosts no longer heard each other.
-    before: Vec<Incarnation>,
+    cut_incarnations: Vec<Incarnation>,
     /// The epoch in which a client sent a write of a stripe that is not complete.
     pub sent: BTreeMap<(usize, u64), Epoch>,
 }
@@ -184,7 +184,7 @@ impl World {
             reports,
             lasting,
             served: 0,
-            before: Vec::new(),
+            cut_incarnations: Vec::new(),
             sent: BTreeMap::new(),
         };
         let restore = faults::restore(&mut Rng::stream(seed, "restore", 0));

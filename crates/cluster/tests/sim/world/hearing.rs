@@ -123,7 +123,8 @@ impl World {
         self.die(dies);
         self.at(until, Event::Start(dies));
         self.served = 3 - one - two;
-        self.before = self.ground.clients.iter().map(|client| client.incarnation).collect();
+        let incarnations = self.ground.clients.iter().map(|client| client.incarnation);
+        self.cut_incarnations = incarnations.collect();
         self.answered(None);
     }
 
@@ -131,7 +132,7 @@ impl World {
     /// gets no region.
     pub fn note_grant(&mut self, client: ClientId, incarnation: Incarnation) {
         let index = client.0 as usize;
-        let old = self.before.get(index).is_none_or(|&before| incarnation <= before);
+        let old = self.cut_incarnations.get(index).is_none_or(|&last| incarnation <= last);
         let live: Vec<MemberId> = self.value.config.live().collect();
         let is_cut = |member: &MemberId| {
             let link = (Node::Client(index), Node::Member(usize::from(member.0)));
