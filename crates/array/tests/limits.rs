@@ -11,8 +11,8 @@ use io::{Disk, MemDisk};
 use layout::geometry::{MAX_CHUNK_BYTES, MAX_ORDER, MIN_CHUNK_BYTES};
 use layout::md::superblock::{EVENTS_MOST, EVENTS_ROOM, MAX_DEVICES};
 use layout::md::{NAME_BYTES, Superblock, Version, bitmap, ppl};
-use layout::private::Consistency;
-use layout::private::log::Form;
+use layout::private::log::{BATCH_ALIGNMENT, Form};
+use layout::private::{Consistency, NEW_LOG_BYTES};
 use layout::{Family, Layout, Level, MAX_SLOTS, Stripe, sync};
 use metadata::MOST_BLOCK_BYTES;
 use metadata::assemble::{Note, Options};
@@ -267,6 +267,23 @@ fn ppl_slots() {
     }
     let many = ppl::MOST_SLOTS + 1;
     refused(many, 8 << 20, &of(many), "at most 64 slots, not 65");
+}
+
+/// The journal holds a write to all slots. The members are too small for more than the least log.
+#[test]
+fn journal_slots() {
+    let of = |members| NewArray {
+        consistency: Some(Consistency::Journal),
+        version: Version::V1_0,
+        checksums: Some(false),
+        ..new(Level::Raid5, members)
+    };
+    let most = NEW_LOG_BYTES as usize / (2 * BATCH_ALIGNMENT as usize) - 8;
+    for members in [most - 1, most] {
+        lives(made(members, MEMBER, &of(members)), &format!("{members} slots with a journal"));
+    }
+    let many = most + 1;
+    refused(many, MEMBER, &of(many), "are needed for 121 members; choose larger disks");
 }
 
 /// Each shard writes a zone of its own: as many as the log has room for.

@@ -169,6 +169,62 @@ fn an_array_without_room_for_its_log_reports_it() {
     assert_eq!(unlogged(&found(options)), None);
 }
 
+/// mdadm has added a spare with room for a log, but not for that of policy journal on so many
+/// slots.
+#[test]
+fn an_array_whose_log_is_too_small_for_a_journal_runs_without_it() {
+    const SLOTS: usize = 30;
+    let world = World::new(SLOTS + 1, 8 << 20);
+    let layout = Layout::default_for(Level::Raid5, SLOTS);
+    let new = NewArray { zeroed: true, spares: 1, ..NewArray::new("tank", layout, 16 << 10) };
+    let consistency = Some(Consistency::Journal);
+    world.create(&NewArray { consistency, checksums: Some(false), ..new });
+    let spare = &world.disks[SLOTS];
+    let mut bytes = vec![0; 4096];
+    spare.disk.peek(4096, &mut bytes);
+    let mut superblock = Superblock::parse(&bytes, 8).expect("the superblock is valid");
+    let least = log::least_zone(SLOTS, true);
+    while map_of(spare).log_bytes() >= least {
+        superblock.data_offset -= 8;
+        superblock.data_size += 8;
+        spare.disk.poke(4096, &superblock.print());
+    }
+    assert!(map_of(spare).log_bytes() > 0, "the spare has a log");
+    let assembly = world.assemble(0..=SLOTS, &Options::default()).expect("all are present");
+    assert_eq!(assembly.most_shards(), None);
+    let is_noted =
+        |note: &Note| matches!(note, Note::LogUnusable { why } if why.contains("disk30"));
+    assert!(assembly.notes.iter().any(is_noted), "{:?}", assembly.notes);
+    let array = Array::start(assembly, &world.host);
+    let content = pattern(0, 256 << 10, 1);
+    world.write(&array, 0, &content).expect("the array is healthy");
+    assert_eq!(world.read(&array, 0, content.len()).expect("the array is healthy"), content);
+}
+
+/// A missing member may have no room for a larger log than the last one: policy journal on many
+/// slots waits for it.
+#[test]
+fn a_degraded_array_does_not_change_to_a_log_that_the_missing_member_may_not_hold() {
+    const SLOTS: usize = 30;
+    let mut world = World::new(SLOTS, 8 << 20);
+    world.host.bounds.log_bytes = log::least_zone(SLOTS, true) - 4096;
+    let new = NewArray {
+        zeroed: true,
+        ..NewArray::new("tank", Layout::default_for(Level::Raid5, SLOTS), 16 << 10)
+    };
+    world.create(&NewArray { checksums: Some(false), ..new });
+    let array = world.start();
+    world.write(&array, 0, &pattern(0, 4096, 1)).expect("the array is healthy");
+    world.run(&array, array.stop()).expect("the array stops");
+    let journal = Options { consistency: Some(Consistency::Journal), ..Options::default() };
+    let degraded = Options { degraded: true, ..journal.clone() };
+    let refusal =
+        world.assemble(1..SLOTS, &degraded).err().expect("a member is missing").to_string();
+    assert!(refusal.contains("until the array has all its members"), "{refusal}");
+    let assembly = world.assemble(0..SLOTS, &journal).expect("all members are present");
+    assert!(assembly.most_shards().is_some(), "the members have room for the log");
+}
+
 /// A kernel has rebuilt onto a disk made by mdadm, whose data begins where checksums would lie. The
 /// array runs without them and reports why. A request to keep them is refused with the reason.
 #[test]

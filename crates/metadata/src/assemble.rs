@@ -221,7 +221,7 @@ pub async fn assemble(
     policy::permit(change, &intents)?;
     let found = policy::align(&mut loaded, (&members, &assigned))?;
     let slot_order = (&members, &mut assigned);
-    policy::adopt(&mut loaded, slot_order, &geometry, change, options.consistency.is_some())?;
+    policy::adopt(&mut loaded, slot_order, &geometry, (&intents, consistency), options)?;
     let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
     let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
     // A checkpoint does not count as clean: the next write must be recorded before it happens.

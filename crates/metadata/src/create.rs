@@ -40,6 +40,7 @@ use crate::error::{Error, Result};
 
 mod plan;
 
+use plan::check_log;
 pub use plan::{Plan, plan};
 
 /// The event count of a new array's superblocks. With 0, a kernel of 6.19 or later would take the
@@ -132,7 +133,10 @@ pub async fn create_with_journal(
     clock: &Rc<dyn Clock>,
     random: &dyn Fn(&mut [u8]),
 ) -> Result<Facts> {
-    let log = journal.as_ref().map(|device| permit_journal(new, device)).transpose()?;
+    let slots = members.len().saturating_sub(new.spares);
+    let permit =
+        |device: &Candidate| check_journal(new, (&device.name, device.disk.limits()), slots);
+    let log = journal.as_ref().map(permit).transpose()?;
     let limits: Vec<_> = members.iter().map(|m| (m.name.clone(), m.disk.limits())).collect();
     let plan = plan(new, &limits)?;
     let reach = MemberIo::within(Rc::clone(clock), new.deadline);
@@ -178,23 +182,24 @@ pub async fn create_with_journal(
 
 const NOT_WRITTEN: &str = "the journal device could not be written; there is no array";
 
-/// The place of the log on the journal device.
-fn permit_journal(new: &NewArray, device: &Candidate) -> Result<Range<u64>> {
-    check_journal(new, (&device.name, device.disk.limits()))
-}
-
-/// Checks whether a disk of this name can be the journal device of a new array. Returns the place
-/// of the log on it, in bytes.
+/// Checks whether a disk of this name can be the journal device of a new array of so many slots.
+/// Returns the place of the log on it, in bytes.
 ///
 /// # Errors
 /// Refused: another policy, or a disk that is read-only or too small.
-pub fn check_journal(new: &NewArray, (name, limits): (&str, io::Limits)) -> Result<Range<u64>> {
+pub fn check_journal(
+    new: &NewArray,
+    (name, limits): (&str, io::Limits),
+    slots: usize,
+) -> Result<Range<u64>> {
     if new.consistency != Some(Consistency::Journal) {
         return Err(Error::refused(format!(
             "{name}: a journal device is for consistency policy journal"
         )));
     }
-    journal::fit(name, limits)
+    let log = journal::fit(name, limits)?;
+    check_log(name, log.end - log.start, slots)?;
+    Ok(log)
 }
 
 fn uuid(random: &dyn Fn(&mut [u8])) -> Uuid {

@@ -297,6 +297,9 @@ impl Options {
         if self.outer.consistency == Consistency::Ppl {
             self.outer.members = WIDE;
         }
+        if self.outer.consistency == Consistency::Journal && self.outer.version == Version::V1_0 {
+            self.outer.members = self.outer.members.min(JOURNALED_MEMBERS);
+        }
         let drawn = self.data_bytes.clone();
         self.data_bytes = drawn.into_iter().cycle().take(self.outer.members).collect();
     }
@@ -421,6 +424,9 @@ fn draw_shape(rng: &mut Rng, level: Level, members_max: u64) -> Shape {
 const WIDE: usize = 64;
 /// Members of wide arrays: on both sides of 64 data slots, and the most that there can be.
 const WIDE_MEMBERS: [usize; 7] = [WIDE, 65, 66, 67, 70, 100, layout::MAX_SLOTS];
+/// The most members with policy journal on small disks with superblock 1.0: their log of 1 MiB has
+/// room for a write to so many slots. Other superblocks round the log up.
+const JOURNALED_MEMBERS: usize = 120;
 
 /// The same shape with many members.
 fn widened(mut shape: Shape) -> Shape {

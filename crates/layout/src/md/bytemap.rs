@@ -239,6 +239,11 @@ impl ByteMap {
         Parts::of(self.private.clone()?, self.data_bytes())
     }
 
+    /// The room for the intent log, in bytes; 0 without a private area.
+    pub fn log_bytes(&self) -> u64 {
+        self.private_parts().map_or(0, |parts| parts.log.end - parts.log.start)
+    }
+
     /// The bitmap's place for a superblock: sectors from it.
     pub fn bitmap_offset(&self) -> Option<i32> {
         self.bitmap.as_ref().map(|range| self.offset(range))

@@ -85,16 +85,21 @@ pub(super) fn adopt(
     loaded: &mut Loaded,
     (members, assigned): (&Members, &mut Assigned),
     geometry: &Geometry,
-    (now, wanted): (Consistency, Consistency),
-    asked: bool,
+    (intents, wanted): (&Intents, Consistency),
+    options: &Options,
 ) -> Result<()> {
-    let unlogged = unlogged(loaded, assigned, geometry, wanted);
+    let (now, bound) = (intents.consistency, intents.log_bound);
+    let unlogged = unlogged(loaded, assigned, geometry, (wanted, bound));
     assigned.notes.extend(unlogged);
     if now == wanted {
         // The array may have been created without a bitmap, or a crash in an earlier change has
         // left it so.
         let lacks = loaded.bits.is_none() && assigned.read_only_reason.is_none();
-        if asked && lacks && wanted.has_bitmap() && geometry.family() != Family::Plain {
+        if options.consistency.is_some()
+            && lacks
+            && wanted.has_bitmap()
+            && geometry.family() != Family::Plain
+        {
             add_bitmap(loaded, members, assigned, geometry)?;
         }
         return Ok(());
@@ -117,7 +122,7 @@ pub(super) fn adopt(
         drop_features(loaded, Features::ANY_PPL);
     }
     if wanted.has_log() {
-        check_room(loaded, geometry, wanted)?;
+        check_room(loaded, geometry, (wanted, bound))?;
     }
     if wanted == Consistency::Ppl {
         drop_features(loaded, Features::BITMAP);
@@ -154,19 +159,31 @@ fn unlogged(
     loaded: &Loaded,
     assigned: &Assigned,
     geometry: &Geometry,
-    wanted: Consistency,
+    (wanted, bound): (Consistency, Option<u64>),
 ) -> Option<Note> {
     let logs = wanted.has_log() && assigned.read_only_reason.is_none();
-    let missing = logs.then(|| check_room(loaded, geometry, wanted).err()).flatten()?;
+    let missing = logs.then(|| check_room(loaded, geometry, (wanted, bound)).err()).flatten()?;
     Some(Note::LogUnusable { why: missing.to_string() })
 }
 
-/// Refuses a log that does not fit into the private area of every member.
-fn check_room(loaded: &Loaded, geometry: &Geometry, wanted: Consistency) -> Result<()> {
+/// Refuses a log that does not fit into the private area of every member. An absent member has room
+/// for the log of the last session: `bound` bytes.
+fn check_room(
+    loaded: &Loaded,
+    geometry: &Geometry,
+    (wanted, bound): (Consistency, Option<u64>),
+) -> Result<()> {
     let least = least_zone(geometry.slots(), wanted == Consistency::Journal);
+    if let Some(room) = bound.filter(|&room| room < least) {
+        return refuse(format!(
+            "the missing member may have no room for the intent log of policy {}: it had {room} \
+             bytes for its last log, {least} are needed. Keep the policy until the array has all \
+             its members",
+            wanted.name()
+        ));
+    }
     for record in loaded.records.values() {
-        let parts = record.map.private_parts();
-        let room = parts.map_or(0, |parts| parts.log.end - parts.log.start);
+        let room = record.map.log_bytes();
         if room < least {
             return refuse(format!(
                 "{} has no room for the intent log: {room} bytes are free before its data, {least} \

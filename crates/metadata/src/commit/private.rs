@@ -135,17 +135,14 @@ impl MetadataWriter {
         least_zone(self.geometry.slots(), journal)
     }
 
-    /// The size available for the log on every member, and on the journal device. After the loss of
-    /// the device, the members have the same zones.
+    /// The size available for the log on every member, and on the journal device; `None` if it is
+    /// too small for a zone. After the loss of the device, the members have the same zones.
     fn log_bytes(&self) -> Option<u64> {
         let state = self.state.borrow();
-        let each = state.records.values().map(|record| {
-            let parts = record.map.private_parts();
-            parts.map_or(0, |parts| parts.log.end - parts.log.start)
-        });
+        let each = state.records.values().map(|record| record.map.log_bytes());
         let device = self.journal.as_ref().map(|journal| journal.log.end - journal.log.start);
         let bound = self.private.get().log_bound;
-        each.chain(device).chain(bound).min().filter(|&bytes| bytes > 0)
+        each.chain(device).chain(bound).min().filter(|&bytes| bytes >= self.least_zone())
     }
 
     /// Records, from the next commit on, whether some parity is unsynced and not covered by the

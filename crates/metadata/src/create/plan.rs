@@ -90,6 +90,7 @@ pub fn plan(new: &NewArray, disks: &[(String, Limits)]) -> Result<Plan> {
         let (have, needed) = (map.data_bytes(), geometry.member_bytes(Slot::new(index)));
         assert!(needed <= have, "slot {index} uses {needed} bytes of a member with {have}");
     }
+    check_logs(new, &geometry, disks.iter().map(|(name, _)| &**name).zip(&maps))?;
     let bitmap_chunk = match new.bitmap.or(ppl.then_some(BitmapChunk::Fitting)) {
         Some(choice) if geometry.family() != Family::Plain => {
             let features = if ppl { Features::MULTIPLE_PPLS } else { Features::BITMAP };
@@ -169,6 +170,32 @@ fn check(new: &NewArray, disks: &[(String, Limits)], whole: bool) -> Result<()> 
                 new.chunk_bytes
             ));
         }
+    }
+    Ok(())
+}
+
+/// Refuses policy journal if a disk has no room for its log.
+fn check_logs<'a>(
+    new: &NewArray,
+    geometry: &Geometry,
+    mut disks: impl Iterator<Item = (&'a str, &'a ByteMap)>,
+) -> Result<()> {
+    let journal = new.consistency == Some(Consistency::Journal);
+    if !journal || geometry.family() != Family::Parity {
+        return Ok(());
+    }
+    disks.try_for_each(|(name, map)| check_log(name, map.log_bytes(), geometry.slots()))
+}
+
+/// Refuses policy journal if the log of this disk would be too small: it must hold the data of a
+/// write to all slots. The log of another policy fits into every new member.
+pub(super) fn check_log(name: &str, log_bytes: u64, slots: usize) -> Result<()> {
+    let least = log::least_zone(slots, true);
+    if log_bytes < least {
+        return Err(Error::refused(format!(
+            "{name} is too small for consistency policy journal: it has {log_bytes} bytes for the \
+             log, {least} are needed for {slots} members; choose larger disks, or policy intent"
+        )));
     }
     Ok(())
 }

@@ -225,7 +225,9 @@ impl<'a> Draft<'a> {
             members.iter().map(|disk| (disk.path.display().to_string(), disk.limits)).collect();
         if let Some(device) = prospects[members.len()..].first() {
             let name = device.path.display().to_string();
-            metadata::create::check_journal(&new, (&name, device.limits)).map_err(of_shape)?;
+            let slots = args.members.len();
+            metadata::create::check_journal(&new, (&name, device.limits), slots)
+                .map_err(of_shape)?;
         }
         let planned = metadata::create::plan(&new, &named).map_err(of_shape)?;
         let mut plan = show(args, &new, &planned, &prospects);

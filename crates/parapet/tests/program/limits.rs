@@ -52,6 +52,7 @@ const LIMITS: &[(&str, Option<u64>)] = &[
     ("`layout::md::NAME_BYTES`", Some(md::NAME_BYTES as u64)),
     ("`layout::md::NAME_BYTES`", Some(md::NAME_BYTES as u64)),
     ("`Assembly::most_shards`", None),
+    ("`Assembly::most_shards`", None),
     ("`--threads`", Some(MAX_THREADS)),
     ("`undo::MOST_KEPT`", Some(MOST_KEPT)),
     ("`undo::MOST_KEPT_BYTES`", Some(MOST_KEPT_BYTES)),
