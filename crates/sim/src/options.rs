@@ -378,8 +378,10 @@ fn draw_shapes(rng: &mut Rng, wish: Wish) -> (Shape, Option<Shape>) {
         inner
     });
     if let Some(inner) = &inner {
-        // A member that is an array must have time to lose members of its own.
-        outer.bounds.deadline = 40 * inner.bounds.deadline;
+        // A member that is an array must have time to lose members of its own, and to rebuild them
+        // under load. An outer array that gives up a member before its copies are in sync may
+        // return other bytes where nothing was written.
+        outer.bounds.deadline = 120 * inner.bounds.deadline;
     }
     if let Some(shards) = wish.shards {
         outer.shards = shards;
