@@ -1,7 +1,17 @@
 //! The members' partial parity logs in md's form: their places, and their initialization.
 //!
 //! A log is emptied before a session writes to it, and before its member gets a slot. All of it is
-//! zeroed, or old units could be taken for newer ones.
+//! zeroed, or old units could be taken for newer ones:
+//!
+//! ```text
+//!   | unit 7 | unit 8 | unit 9 |      the rows of 7 and 8 have changed since
+//!   | 0      | unit 8 | unit 9 |      durable first: a log without a start is empty
+//!   | 0      | 0 ……………………………… |      in any order; then a flush
+//!   | header | 0 ……………………………… |      no unit follows the empty one
+//! ```
+//!
+//! A power cut could otherwise zero unit 9 and keep 7 and 8. The newest is then 8, and its replay
+//! would compute wrong parity.
 
 use layout::md::ppl::{self, MOST_SLOTS, PplHeader};
 use layout::md::{Features, Uuid};
@@ -46,12 +56,22 @@ impl MetadataWriter {
 
     /// Empties the stale logs of these members.
     pub(super) async fn empty_ppl(&self, assigned: &[MemberId], failures: &Failures) -> Failures {
-        let stale = self.records(assigned, failures).into_iter();
-        let stale = stale.filter(|(_, record)| record.stale_ppl && self.keeps_ppl());
-        let writes = stale.map(|(id, record)| async move {
-            (id, record.write_empty_ppl(&self.reach, &self.facts.uuid).await)
+        let mut stale = self.records(assigned, failures);
+        stale.retain(|(_, record)| record.stale_ppl && self.keeps_ppl());
+        if stale.is_empty() {
+            return Failures::new();
+        }
+        let error = |(id, written): (MemberId, io::Result<()>)| Some((id, written.err()?));
+        let voids =
+            stale.iter().map(|(id, record)| async { (*id, record.void_ppl(&self.reach).await) });
+        let mut failed: Failures = all(voids).await.into_iter().filter_map(error).collect();
+        stale.retain(|(id, _)| !failed.iter().any(|(other, _)| other == id));
+        let ids: Vec<MemberId> = stale.iter().map(|(id, _)| *id).collect();
+        failed.extend(self.flush(&ids).await);
+        stale.retain(|(id, _)| !failed.iter().any(|(other, _)| other == id));
+        let writes = stale.iter().map(|(id, record)| async {
+            (*id, record.write_empty_ppl(&self.reach, &self.facts.uuid).await)
         });
-        let mut failed = Failures::new();
         for (id, result) in all(writes).await {
             match result {
                 Err(why) => failed.push((id, why)),
@@ -86,17 +106,23 @@ impl Record {
         self.stale_ppl = true;
     }
 
-    /// Empties the member's partial parity log.
+    /// Zeros the member's partial parity log: first, durably, its start.
+    pub(crate) async fn void_ppl(&self, reach: &MemberIo) -> io::Result<()> {
+        let Some(place) = self.ppl_place() else { return Ok(()) };
+        let writer = self.writer(reach);
+        writer.write(place.offset, &[0; ppl::HEADER_BYTES as usize], true).await?;
+        writer.zero(place.offset + ppl::HEADER_BYTES..place.offset + place.bytes, false).await
+    }
+
+    /// Writes an empty unit to the start of a log whose zeros are durable.
     pub(crate) async fn write_empty_ppl(
         &self,
         reach: &MemberIo,
         set_uuid: &Uuid,
     ) -> io::Result<()> {
         let Some(place) = self.ppl_place() else { return Ok(()) };
-        let writer = self.writer(reach);
-        writer.zero(place.offset..place.offset + place.bytes, false).await?;
         let signature = ppl::signature(set_uuid, parity::crc32c);
         let empty = PplHeader { signature, generation: 0, entries: Vec::new() };
-        writer.write(place.offset, &empty.print(parity::crc32c), false).await
+        self.writer(reach).write(place.offset, &empty.print(parity::crc32c), false).await
     }
 }

@@ -75,6 +75,36 @@ fn a_commit_writes_bitmap_then_flushes_then_writes_superblocks() {
     assert_eq!(acts[3], [Act::Write(4096..4608, true)], "a spare has only a superblock");
 }
 
+/// A power cut in the middle must not leave older units as the newest: the start of the log goes
+/// first, and comes back when no unit can follow it.
+#[test]
+fn a_partial_parity_log_is_emptied_from_its_start() {
+    let rig = Rig::of(Level::Raid5, 4, |new| new.consistency = Some(Consistency::Ppl));
+    let assembly = rig.all().unwrap();
+    assert!(assembly.metadata.open_log(1, u64::MAX).is_some());
+    assembly.metadata.begin_session();
+    rig.acts();
+    commit(&assembly, &decision(&assembly, false)).unwrap();
+    let place = record_of(&assembly).ppl_place().expect("the array has such logs");
+    let (start, end) = (place.offset, place.offset + place.bytes);
+    for member in &rig.acts() {
+        let relevant = |act: &&Act| match act {
+            Act::Write(range, _) => range.start >= start && range.end <= end,
+            Act::Flush => true,
+        };
+        let acts: Vec<&Act> = member.iter().filter(relevant).collect();
+        let first = start..start + 4096;
+        let expected = [
+            &Act::Write(first.clone(), true),
+            &Act::Write(first.end..end, false),
+            &Act::Flush,
+            &Act::Write(first, false),
+            &Act::Flush,
+        ];
+        assert_eq!(acts, expected);
+    }
+}
+
 #[test]
 fn commits_count_events_and_mark_dirty_and_clean() {
     let rig = Rig::of(Level::Raid5, 4, |new| new.spares = 1);
