@@ -317,6 +317,11 @@ impl Director {
         }
         let (mut doubted, stripe) =
             (self.stage.doubted.borrow_mut(), node.geometry().stripe_bytes());
+        // With one such loss each write has a place. With a second one, cached writes may have
+        // none, as later ones (`Stage::is_unsure`).
+        if !doubted.is_empty() && node.status().cached_bytes > 0 {
+            self.stage.stuck.set(true);
+        }
         let capacity = node.geometry().capacity();
         for range in unverified.iter() {
             let end = range.end.next_multiple_of(stripe).min(capacity);
