@@ -77,6 +77,19 @@ fn a_sequential_reader_hardly_waits() {
     }
 }
 
+/// Members refuse parts of a block, and a member that refuses a read counts as one that failed.
+#[test]
+fn readahead_of_any_size_is_of_whole_blocks() {
+    let errors = |array: &Array| {
+        let status = array.status();
+        let members = status.slots.iter().filter_map(|slot| slot.member.as_ref());
+        members.map(|member| member.read_errors).sum::<u64>()
+    };
+    let (world, array) = started(Level::Raid5, 5, |world| world.host.bounds.ahead_bytes = 500_000);
+    assert!(stream(&world, &array, 0, 128) < LATENCY * 20);
+    assert_eq!(errors(&array), 0);
+}
+
 #[test]
 fn several_readers_each_have_a_stream_and_another_size_is_no_matter() {
     let (world, array) = started(Level::Raid5, 5, |_| {});

@@ -55,6 +55,9 @@ const LOYALTY: u64 = 64;
 /// A stream without a read for this long has probably ended: others that need its memory get it.
 const ENDED: Duration = Duration::from_secs(1);
 
+/// Read-ahead is of whole blocks of any member: members refuse parts of a block.
+const BLOCK_BYTES: u64 = metadata::MOST_BLOCK_BYTES as u64;
+
 /// When streams have read this many bytes, what they have read so far counts half. Less would take
 /// the unsteady start of two equal streams for different rates.
 const LATELY: u64 = 128 << 20;
@@ -129,14 +132,14 @@ impl Ahead {
     /// The most that is read ahead of the stream at `at`. Where members rotate, a stream alone gets
     /// half, or two stripes: with more, members serve it out of order. Streams that share members
     /// get all of it, so that members read for longer than they seek, while there is memory for it.
+    /// Whole blocks, in bytes.
     fn share(&self, streams: &[Stream], at: usize, stripe: u64) -> u64 {
-        if !self.rotational {
-            return self.most;
-        }
-        match self.others(streams, at).count() as u64 {
+        let share = match self.others(streams, at).count() as u64 {
+            _ if !self.rotational => self.most,
             0 => self.most.min((self.most / 2).max(2 * stripe)),
             others => self.most.min(self.total / (others + 1)),
-        }
+        };
+        share / BLOCK_BYTES * BLOCK_BYTES
     }
 
     /// The stream that a read belongs to.
