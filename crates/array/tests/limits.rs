@@ -12,11 +12,11 @@ use layout::geometry::{MAX_CHUNK_BYTES, MAX_ORDER, MIN_CHUNK_BYTES};
 use layout::md::superblock::{EVENTS_MOST, EVENTS_ROOM, MAX_DEVICES};
 use layout::md::{NAME_BYTES, Superblock, Version, bitmap, ppl};
 use layout::private::log::{BATCH_ALIGNMENT, Form};
-use layout::private::{Consistency, NEW_LOG_BYTES};
+use layout::private::{Consistency, NEW_LOG_BYTES, journal};
 use layout::{Family, Layout, Level, MAX_SLOTS, Stripe, sync};
 use metadata::MOST_BLOCK_BYTES;
 use metadata::assemble::{Note, Options};
-use metadata::create::{BitmapChunk, NewArray, create, plan};
+use metadata::create::{BitmapChunk, NewArray, check_journal, create, plan};
 
 use world::{Fault, World, pattern};
 
@@ -284,6 +284,10 @@ fn journal_slots() {
     }
     let many = most + 1;
     refused(many, MEMBER, &of(many), "are needed for 121 members; choose larger disks");
+    let device = ("journal", io::Limits::plain(journal::LEAST_BYTES));
+    assert!(check_journal(&of(most), device, most).is_ok(), "a device with the least log");
+    let why = check_journal(&of(many), device, many).expect_err("the least log is too small");
+    assert!(why.to_string().contains("are needed for 121 members"), "{why}");
 }
 
 /// Each shard writes a zone of its own: as many as the log has room for.

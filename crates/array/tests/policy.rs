@@ -13,7 +13,7 @@ use layout::{Layout, Level, Stripe};
 use metadata::assemble::{Note, Options};
 use metadata::create::NewArray;
 
-use world::{Fault, World, map_of, pattern, whole};
+use world::{Fault, FaultyDisk, World, map_of, pattern, whole};
 
 /// A member is away while the policy is changed, and returns.
 #[test]
@@ -140,6 +140,17 @@ fn a_change_of_policy_moves_nothing_on_members_without_a_list_of_bad_blocks() {
     }
 }
 
+/// Lets the data of a member begin at this sector, as on a disk that another program has added.
+fn begin_data(member: &FaultyDisk, sector: u64) -> Superblock {
+    let mut bytes = vec![0; 4096];
+    member.disk.peek(4096, &mut bytes);
+    let mut superblock = Superblock::parse(&bytes, 8).expect("a member");
+    superblock.data_size += superblock.data_offset - sector;
+    superblock.data_offset = sector;
+    member.disk.poke(4096, &superblock.print());
+    superblock
+}
+
 /// mdadm has added a spare whose data begins where our private area would be. The array then has no
 /// log, and reports that at the start.
 #[test]
@@ -156,13 +167,7 @@ fn an_array_without_room_for_its_log_reports_it() {
     };
     let found = |options| world.assemble(0..5, &options).expect("all members are present");
     assert_eq!(unlogged(&found(Options::default())), None);
-    let spare = &world.disks[4];
-    let mut bytes = vec![0; 4096];
-    spare.disk.peek(4096, &mut bytes);
-    let mut superblock = Superblock::parse(&bytes, 8).expect("the superblock is valid");
-    superblock.data_size += superblock.data_offset - 64;
-    superblock.data_offset = 64;
-    spare.disk.poke(4096, &superblock.print());
+    begin_data(&world.disks[4], 64);
     let why = unlogged(&found(Options::default())).expect("the spare has no space");
     assert!(why.contains("disk4"), "{why}");
     let options = Options { consistency: Some(Consistency::Bitmap), ..Options::default() };
@@ -180,14 +185,9 @@ fn an_array_whose_log_is_too_small_for_a_journal_runs_without_it() {
     let consistency = Some(Consistency::Journal);
     world.create(&NewArray { consistency, checksums: Some(false), ..new });
     let spare = &world.disks[SLOTS];
-    let mut bytes = vec![0; 4096];
-    spare.disk.peek(4096, &mut bytes);
-    let mut superblock = Superblock::parse(&bytes, 8).expect("the superblock is valid");
     let least = log::least_zone(SLOTS, true);
     while map_of(spare).log_bytes() >= least {
-        superblock.data_offset -= 8;
-        superblock.data_size += 8;
-        spare.disk.poke(4096, &superblock.print());
+        begin_data(spare, map_of(spare).data.start / 512 - 8);
     }
     assert!(map_of(spare).log_bytes() > 0, "the spare has a log");
     let assembly = world.assemble(0..=SLOTS, &Options::default()).expect("all are present");
@@ -237,14 +237,8 @@ fn an_array_that_cannot_have_its_checksums_any_more_runs_without_them() {
         ..NewArray::new("tank", layout, 16 << 10)
     });
     let member = &world.disks[2];
-    let mut bytes = vec![0; 4096];
-    member.disk.peek(4096, &mut bytes);
-    let mut superblock = Superblock::parse(&bytes, 8).expect("a member");
-    let data = vec![0; superblock.size as usize * 512];
-    superblock.data_size += superblock.data_offset - 64;
-    superblock.data_offset = 64;
-    member.disk.poke(4096, &superblock.print());
-    member.disk.poke(64 * 512, &data);
+    let superblock = begin_data(member, 64);
+    member.disk.poke(64 * 512, &vec![0; superblock.size as usize * 512]);
     let wanted = Options { checksums: Some(true), ..Options::default() };
     let refusal = world.assemble(0..4, &wanted).err().expect("there is no space").to_string();
     assert!(refusal.contains("disk2"), "{refusal}");

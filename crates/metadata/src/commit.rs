@@ -9,7 +9,7 @@
 //! ```text
 //!   events + 1
 //!   bitmap header, stale bitmap pages, bad-block log,
-//!   md's partial parity log if it must be emptied          each assigned member, in parallel
+//!   md's partial parity log if it must be emptied (`ppl`)  each assigned member, in parallel
 //!   header of the journal device, once in a session        that device
 //!   header of the private area                             each assigned member
 //!   flush                                                  each assigned member

@@ -399,7 +399,7 @@ async fn write_structures(
 ) -> io::Result<()> {
     wipe(reach, (&record.name, &record.disk), old).await?;
     record.write_bad_blocks(reach).await?;
-    // Units of another array have another signature.
+    // No flush between them: old units are of another array, and have another signature.
     record.void_ppl(reach).await?;
     record.write_empty_ppl(reach, &record.superblock.set_uuid).await?;
     let table = zeroed && private.checksums_from.is_some();

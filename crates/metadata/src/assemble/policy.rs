@@ -95,11 +95,8 @@ pub(super) fn adopt(
         // The array may have been created without a bitmap, or a crash in an earlier change has
         // left it so.
         let lacks = loaded.bits.is_none() && assigned.read_only_reason.is_none();
-        if options.consistency.is_some()
-            && lacks
-            && wanted.has_bitmap()
-            && geometry.family() != Family::Plain
-        {
+        let asked = options.consistency.is_some();
+        if asked && lacks && wanted.has_bitmap() && geometry.family() != Family::Plain {
             add_bitmap(loaded, members, assigned, geometry)?;
         }
         return Ok(());

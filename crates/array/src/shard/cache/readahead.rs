@@ -55,9 +55,6 @@ const LOYALTY: u64 = 64;
 /// A stream without a read for this long has probably ended: others that need its memory get it.
 const ENDED: Duration = Duration::from_secs(1);
 
-/// Read-ahead is of whole blocks of any member: members refuse parts of a block.
-const BLOCK_BYTES: u64 = metadata::MOST_BLOCK_BYTES as u64;
-
 /// When streams have read this many bytes, what they have read so far counts half. Less would take
 /// the unsteady start of two equal streams for different rates.
 const LATELY: u64 = 128 << 20;
@@ -99,6 +96,12 @@ enum Found {
     All,
 }
 
+/// Read-ahead is of whole blocks of any member: members refuse parts of a block.
+const fn whole_blocks(bytes: u64) -> u64 {
+    let block = metadata::MOST_BLOCK_BYTES as u64;
+    bytes / block * block
+}
+
 impl Ahead {
     /// Read-ahead of an array.
     pub(crate) fn new(bounds: &Bounds, rotational: bool, geometry: &Geometry) -> Ahead {
@@ -112,7 +115,7 @@ impl Ahead {
         } else {
             (bounds.ahead_bytes, all)
         };
-        let total = total.max(most);
+        let (most, total) = (whole_blocks(most), total.max(most));
         Ahead {
             streams: RefCell::new(Vec::with_capacity(streams)),
             most,
@@ -134,12 +137,13 @@ impl Ahead {
     /// get all of it, so that members read for longer than they seek, while there is memory for it.
     /// Whole blocks, in bytes.
     fn share(&self, streams: &[Stream], at: usize, stripe: u64) -> u64 {
-        let share = match self.others(streams, at).count() as u64 {
-            _ if !self.rotational => self.most,
+        if !self.rotational {
+            return self.most;
+        }
+        whole_blocks(match self.others(streams, at).count() as u64 {
             0 => self.most.min((self.most / 2).max(2 * stripe)),
             others => self.most.min(self.total / (others + 1)),
-        };
-        share / BLOCK_BYTES * BLOCK_BYTES
+        })
     }
 
     /// The stream that a read belongs to.
