@@ -12,6 +12,7 @@ mod compare;
 mod fuse;
 mod nbd;
 mod process;
+mod profiles;
 mod report;
 mod row;
 
@@ -57,6 +58,12 @@ const BENCHES: &[Bench] = &[
         what: "NBD over a unix socket, members in memory, beside nbdkit and qemu-nbd with one file",
         command: "cargo xtask bench nbd",
         by: By::Xtask(nbd::measure),
+    },
+    Bench {
+        name: "profiles",
+        what: "the everyday build over NBD, members in memory, beside the build of packages",
+        command: "cargo xtask bench profiles",
+        by: By::Xtask(profiles::measure),
     },
     Bench {
         name: "aoe",

@@ -4,12 +4,14 @@
 //! on none of the project's crates, so that it builds first and in seconds.
 #![forbid(unsafe_code)]
 
+mod artifacts;
 mod bench;
 mod deny;
 mod failure;
 mod fuzz;
 mod hosts;
 mod interop;
+mod lanes;
 mod loads;
 mod mutants;
 mod nightly;
@@ -36,7 +38,7 @@ struct Verb {
 const VERBS: &[Verb] = &[
     Verb {
         name: "test",
-        what: "install the tools and run all tests; or STEP…, --list",
+        what: "install the tools and run all tests; or --quick, STEP…, --list",
         run: test::run,
     },
     Verb { name: "tidy", what: "check the house rules (docs/style.md); --list", run: tidy::run },

@@ -2,9 +2,9 @@
 //! and requires that the simulator, or the named test, detects it.
 //!
 //! Fails if a mutant survives: then the tests are blind there. The canary, an engine that starts no
-//! array, must be detected too; otherwise this program is blind. Shrinking is tested on failing
-//! seeds of broken engines (`sim/tests/shrink.rs`).
+//! array, must be detected too; otherwise this program is blind.
 
+use crate::artifacts::Artifacts;
 use crate::failure::Failure;
 use crate::shell;
 use std::collections::VecDeque;
@@ -12,27 +12,6 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-
-/// The simulator with an engine that can be broken.
-const SIM: &[&str] =
-    &["cargo", "build", "--quiet", "--release", "--package", "parapet-sim", "--features", "broken"];
-
-/// A test of code that can be broken; its package, `--test` and its file's name come next.
-const TEST: &[&str] = &["cargo", "test", "--quiet", "--features", "io/broken", "--package"];
-
-/// Shrinks seeds that fail for a broken engine, from end to end.
-const SHRINK: &[&str] = &[
-    "cargo",
-    "test",
-    "--quiet",
-    "--release",
-    "--package",
-    "parapet-sim",
-    "--features",
-    "broken",
-    "--test",
-    "shrink",
-];
 
 /// Mutants tested concurrently.
 const AT_ONCE: usize = 2;
@@ -101,7 +80,6 @@ struct Outcome {
 /// at once.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let root = shell::root()?;
-    println!("building a simulator whose engine can be broken");
     let sim = Sim::build(&root)?;
     let all = sim.list()?;
     if arguments.iter().any(|argument| argument == "--list") {
@@ -124,42 +102,21 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         named && (!quick || QUICK.contains(&&*mutant.name))
     });
     let started = Instant::now();
-    if wanted.is_empty() {
-        shrink(&root)?;
-    }
     let outcomes = hunt(&sim, chosen.collect(), if quick { QUICK_SEEDS } else { &[] });
     close(&outcomes, started.elapsed())
 }
 
-/// A seed that fails must come down to a short story that fails alike.
-fn shrink(root: &Path) -> Result<(), Failure> {
-    let started = Instant::now();
-    let output = shell::command(root, SHRINK).stderr(Stdio::inherit()).output();
-    match output {
-        Ok(output) if output.status.success() => {
-            let seconds = started.elapsed().as_secs_f64();
-            println!("{:<24} {:<12} {seconds:>6.1} s  a failing seed is shrunk", "shrink", "");
-            Ok(())
-        }
-        Ok(output) => {
-            print!("{}", String::from_utf8_lossy(&output.stdout));
-            let remedy = "`sim/tests/shrink.rs` says what a shrunk story must be";
-            Err(Failure::new("a failing seed is not shrunk as it should be", remedy))
-        }
-        Err(error) => Err(Failure::new(format!("cargo: {error}"), "see above")),
-    }
-}
-
-/// The simulator, built: a change of the code meanwhile changes nothing.
+/// The simulator and the tests, built: a change of the code meanwhile changes nothing.
 struct Sim {
     root: PathBuf,
     program: String,
+    built: Artifacts,
 }
 
 impl Sim {
     fn build(root: &Path) -> Result<Sim, Failure> {
-        let program = shell::built(root, SIM, "sim")?;
-        Ok(Sim { root: root.to_path_buf(), program: program.display().to_string() })
+        let built = Artifacts::build(root)?;
+        Ok(Sim { root: root.to_path_buf(), program: built.program("sim")?, built })
     }
 
     /// All mutants, as the simulator knows them.
@@ -194,8 +151,7 @@ impl Sim {
 
     /// Looks for one with a test of a package, which must pass for sound code.
     fn by_test(&self, mutant: &str, package: &str, test: &str) -> Option<(String, String)> {
-        let words = [TEST, &[package, "--test", test, "--no-run"]].concat();
-        let program = shell::built(&self.root, &words, test).ok()?.display().to_string();
+        let program = self.built.test(package, test).ok()?;
         let run = |name: &str| {
             let mut command = shell::command(&self.root, &[&program]);
             command.env("PARAPET_BROKEN", name).output().ok()

@@ -12,7 +12,7 @@
 use crate::failure::Failure;
 use crate::shell;
 use crate::steps::{self, Outcome, Step};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// A part of the night.
@@ -146,6 +146,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     };
     let seconds = (hours * 3600.0).clamp(60.0, 1e7) as u64;
     let root = shell::root()?;
+    let night = Night::tonight(&root, hours)?;
     let nights = seconds_since_1970() / 86_400;
     let lanes = LANES.map(|parts| commands(parts, seconds, nights));
     let steps = lanes.each_ref().map(|lane| lane.iter().map(Command::step).collect::<Vec<_>>());
@@ -154,7 +155,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         lanes.map(|lane| lane.join().unwrap_or_default()).into_iter().flatten().collect::<Vec<_>>()
     });
     let missing = steps.iter().map(Vec::len).sum::<usize>() - outcomes.len();
-    close(&outcomes, missing)
+    close(&outcomes, missing, &night)
 }
 
 fn seconds_since_1970() -> u64 {
@@ -200,17 +201,62 @@ fn carry_out<'a>(lane: &'a [Step<'a>], root: &Path) -> Vec<Outcome<'a>> {
     outcomes
 }
 
-/// Prints the table: result and last line of each part.
-fn close(outcomes: &[Outcome<'_>], missing: usize) -> Result<(), Failure> {
-    println!();
-    let mut failed = missing;
-    for Outcome { step, took, failed: bad, last, .. } in outcomes {
-        let word = if *bad == 0 { "passed" } else { "FAILED" };
-        failed += usize::from(*bad > 0);
-        println!("{:<10} {word} {:>6} min  {last}", step.name, took.as_secs() / 60);
+/// Where the tables of earlier nights are, newest first.
+const TABLES: &str = "docs/testing/nightly.md";
+
+/// Adds the table of this night to [`TABLES`], prints it, and fails if a part has failed.
+fn close(outcomes: &[Outcome<'_>], missing: usize, night: &Night) -> Result<(), Failure> {
+    let bad = outcomes.iter().filter(|outcome| outcome.failed > 0).count() + missing;
+    let table = table(outcomes, missing, night);
+    println!("\n{table}");
+    let path = night.root.join(TABLES);
+    let unwritable =
+        |error| Failure::new(format!("{TABLES}: {error}"), "copy the table above into it");
+    let text = std::fs::read_to_string(&path).map_err(unwritable)?;
+    std::fs::write(&path, inserted(&text, &table)).map_err(unwritable)?;
+    println!("{} parts passed, {bad} failed; see {TABLES}", outcomes.len() + missing - bad);
+    if bad == 0 { Ok(()) } else { Err(Failure::reported()) }
+}
+
+/// What a table says of its run.
+struct Night {
+    root: PathBuf,
+    date: String,
+    commit: String,
+    hours: f64,
+}
+
+impl Night {
+    /// The commit is followed by `, changed` if the work tree has changes.
+    fn tonight(root: &Path, hours: f64) -> Result<Night, Failure> {
+        let word = |words| Ok::<_, Failure>(shell::output(root, words)?.trim().to_owned());
+        let date = word(&["date", "-u", "+%F"])?;
+        let commit = word(&["git", "describe", "--always", "--dirty=, changed", "--exclude=*"])?;
+        Ok(Night { root: root.to_path_buf(), date, commit, hours })
     }
-    println!("\n{} parts passed, {failed} failed", outcomes.len() + missing - failed);
-    if failed == 0 { Ok(()) } else { Err(Failure::reported()) }
+}
+
+/// Result and last line of each part, as Markdown.
+fn table(outcomes: &[Outcome<'_>], missing: usize, night: &Night) -> String {
+    let Night { date, commit, hours, .. } = night;
+    let mut text = format!("## {date}, commit {commit}, {hours} hours\n\n");
+    text += "| part | result | minutes | last line |\n|---|---|---|---|\n";
+    for Outcome { step, took, failed, last, .. } in outcomes {
+        let word = if *failed == 0 { "passed" } else { "**FAILED**" };
+        let last = last.trim().replace('|', "\\|");
+        text += &format!("| {} | {word} | {} | {last} |\n", step.name, took.as_secs() / 60);
+    }
+    if missing > 0 {
+        text += &format!("| {missing} more | **not started** | | |\n");
+    }
+    text
+}
+
+/// `text` with `table` before its first section.
+fn inserted(text: &str, table: &str) -> String {
+    let at = text.find("\n## ").map_or(text.len(), |at| at + 1);
+    let (head, rest) = text.split_at(at);
+    format!("{}\n\n{table}\n{rest}", head.trim_end()).trim_end().to_owned() + "\n"
 }
 
 #[cfg(test)]
@@ -227,12 +273,27 @@ mod tests {
         assert!(lane.iter().all(|command| !command.line.contains(['{', '"', '\''])));
     }
 
+    fn night(root: &Path) -> Night {
+        let (date, commit) = (String::from("2026-11-29"), String::from("abc"));
+        Night { root: root.to_path_buf(), date, commit, hours: 0.5 }
+    }
+
     #[test]
-    fn one_part_that_fails_fails_the_night() {
+    fn one_part_that_fails_fails_the_night_and_the_newest_table_comes_first() {
+        let root = std::env::temp_dir().join(format!("parapet-nightly-{}", std::process::id()));
+        std::fs::create_dir_all(root.join("docs/testing")).expect("a writable temporary folder");
+        std::fs::write(root.join(TABLES), "# Nights\n").expect("writable");
         let step = steps::step("sample", "a part", "true", 1);
-        let outcome = |failed| Outcome { failed, ..Outcome::of(&step) };
-        assert!(close(&[outcome(0), outcome(0)], 0).is_ok());
-        assert!(close(&[outcome(0), outcome(1)], 0).is_err());
-        assert!(close(&[outcome(0)], 1).is_err());
+        let outcome =
+            |failed, last: &str| Outcome { failed, last: String::from(last), ..Outcome::of(&step) };
+        assert!(close(&[outcome(0, "a | b"), outcome(0, "")], 0, &night(&root)).is_ok());
+        assert!(close(&[outcome(0, ""), outcome(1, "bad")], 0, &night(&root)).is_err());
+        assert!(close(&[outcome(0, "")], 1, &night(&root)).is_err());
+        let text = std::fs::read_to_string(root.join(TABLES)).expect("it is there");
+        let places =
+            ["# Nights", "not started", "**FAILED** | 0 | bad |", "passed | 0 | a \\| b |"]
+                .map(|part| text.find(part).unwrap_or_else(|| panic!("no {part:?} in:\n{text}")));
+        assert!(places.is_sorted(), "{text}");
+        std::fs::remove_dir_all(&root).expect("our own folder");
     }
 }

@@ -2,7 +2,7 @@
 //! OCI image.
 //!
 //! ```text
-//!    cargo build --release ─▶ program ─┬─▶ stage ─▶ dpkg-deb ─▶ parapet_VERSION_ARCH.deb
+//!    cargo build, dist ─────▶ program ─┬─▶ stage ─▶ dpkg-deb ─▶ parapet_VERSION_ARCH.deb
 //!    the program itself ─▶ man pages, ─┘
 //!    contrib ─▶ units …     completions
 //!    cargo build, static ─▶ program ─┬───▶ tar ─▶ parapet-VERSION-ARCH.tar.gz
@@ -79,8 +79,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         tools::ensure(Purpose::Packages)?;
     }
     let root = shell::root()?;
-    let build = ["cargo", "build", "--release", "--locked", "--bin", "parapet"];
-    let program = shell::built(&root, &build, "parapet")?;
+    let program = shell::shipped(&root)?;
     let package = debian(&root, &program)?;
     println!("{}", package.display());
     if check {
@@ -269,7 +268,8 @@ fn archive(root: &Path) -> Result<(PathBuf, PathBuf), Failure> {
     let build = [
         "cargo",
         "build",
-        "--release",
+        "--profile",
+        "dist",
         "--locked",
         "--bin",
         "parapet",

@@ -23,10 +23,21 @@ pub(crate) fn cargo() -> String {
     std::env::var("CARGO").unwrap_or_else(|_| String::from("cargo"))
 }
 
-/// `words` as a command in `folder`, without standard input; a first word `cargo` is [`cargo`].
+/// Through cargo it would wait for each build that runs beside it.
+fn this_program() -> PathBuf {
+    std::env::current_exe().unwrap_or_else(|_| PathBuf::from("xtask"))
+}
+
+/// `words` as a command in `folder`, without standard input. A first word `cargo` is [`cargo`],
+/// `cargo xtask` is this program, and `sim` is the simulator that was built beside it.
 pub(crate) fn command(folder: &Path, words: &[&str]) -> Command {
-    let (program, arguments) = words.split_first().expect("every command has a first word");
-    let program = if *program == "cargo" { cargo() } else { String::from(*program) };
+    let (program, arguments) = match words {
+        ["cargo", "xtask", arguments @ ..] => (this_program(), arguments),
+        ["cargo", arguments @ ..] => (PathBuf::from(cargo()), arguments),
+        ["sim", arguments @ ..] => (this_program().with_file_name("sim"), arguments),
+        [program, arguments @ ..] => (PathBuf::from(program), arguments),
+        [] => unreachable!("every command has a first word"),
+    };
     let mut command = Command::new(program);
     command.args(arguments).current_dir(folder).stdin(Stdio::null());
     command
@@ -57,7 +68,8 @@ pub(crate) fn succeeds(folder: &Path, words: &[&str]) -> bool {
 /// Builds with these words of cargo, and gives where it says that it has put the program, the test,
 /// or the loadable library, called `name`.
 pub(crate) fn built(folder: &Path, words: &[&str], name: &str) -> Result<PathBuf, Failure> {
-    let messages = output(folder, &[words, &["--message-format=json"]].concat())?;
+    let messages =
+        output(folder, &[words, &["--message-format=json-render-diagnostics"]].concat())?;
     let values = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let of_it = |value: Value| {
         // A library of Rust may have the name of its program.
@@ -72,10 +84,16 @@ pub(crate) fn built(folder: &Path, words: &[&str], name: &str) -> Result<PathBuf
         .ok_or_else(|| Failure::new(format!("cargo built no {name}"), "run `cargo build`"))
 }
 
-/// The program as it is shipped. All verbs build it by these words: with `-p`, cargo would choose
+/// The program as a user of the checkout builds it. All verbs build it by these words: with `-p`, cargo would choose
 /// other features of shared crates, and build it anew each time.
 pub(crate) fn released(root: &Path) -> Result<PathBuf, Failure> {
     built(root, &["cargo", "build", "-q", "--release", "--bin", "parapet"], "parapet")
+}
+
+/// The program as packages have it.
+pub(crate) fn shipped(root: &Path) -> Result<PathBuf, Failure> {
+    let build = ["cargo", "build", "-q", "--profile", "dist", "--locked", "--bin", "parapet"];
+    built(root, &build, "parapet")
 }
 
 /// Runs the command with our output as its own.

@@ -1,106 +1,156 @@
 //! `cargo xtask test`: every check that a change must pass, as a table of command lines.
 //!
-//! All steps run, also after a failed one, so that one run reports everything.
+//! Draws no new seeds: a red run means that the change is wrong. `cargo sim --commit` and the
+//! nightly draw them.
 
+use crate::artifacts::WHOLE;
 use crate::failure::Failure;
+use crate::lanes::{self, Planned};
 use crate::scratch;
 use crate::shell;
-use crate::steps::{self, Outcome, Step, step};
+use crate::steps::{self, Outcome};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-/// A step that takes this many times its usual time hangs; no busy machine is that slow.
-const HANG: u32 = 10;
 /// Without a person at the terminal the whole run ends after this many minutes.
 const RUN_MINUTES: u64 = 85;
 
-/// One profile (dev, with optimisation) for all steps: two profiles would build everything twice.
-/// Arguments contain no spaces.
-const STEPS: &[Step] = &[
-    step("tools", "install the tools that tests need", "cargo xtask tools", 3),
-    step("format", "code format", "cargo fmt --all --check", 1),
-    step("tidy", "house rules", "cargo xtask tidy", 1),
-    step("lint", "clippy", "cargo clippy --workspace --all-targets -- -D warnings", 3),
-    step(
+/// The packages of `--quick`.
+const ENGINE: &str = "-p parapet-parity -p parapet-layout -p parapet-io -p parapet-random \
+    -p parapet-log -p parapet-metadata -p parapet-array -p parapet-sim";
+
+/// A row of the table.
+#[derive(Clone, Copy)]
+struct Check {
+    name: &'static str,
+    what: &'static str,
+    /// `{whole}` is [`WHOLE`], `{engine}` is [`ENGINE`], `sim` is the simulator that an earlier
+    /// step has built. Arguments contain no spaces.
+    command: &'static str,
+    /// Its usual time on two cores, rounded up.
+    minutes: u64,
+    /// It keeps both cores busy: nothing else runs meanwhile.
+    alone: bool,
+}
+
+const fn check(
+    name: &'static str,
+    what: &'static str,
+    command: &'static str,
+    minutes: u64,
+) -> Check {
+    Check { name, what, command, minutes, alone: false }
+}
+
+const fn alone(check: Check) -> Check {
+    Check { alone: true, ..check }
+}
+
+const FORMAT: Check = check("format", "code format", "cargo fmt --all --check", 1);
+const TIDY: Check = check("tidy", "house rules", "cargo xtask tidy", 1);
+const LINT: Check = check(
+    "lint",
+    "clippy",
+    "cargo clippy --workspace --lib --bins --benches --test * -- -D warnings",
+    3,
+);
+/// Builds what other steps run.
+const BUILD: &str = "build";
+
+/// After a change of the engine: minutes.
+const QUICK: &[Check] = &[
+    FORMAT,
+    LINT,
+    TIDY,
+    alone(check(
+        "engine",
+        "tests of the pure crates, the engine and the simulator",
+        "cargo test {engine} --no-fail-fast --lib --bins --tests",
+        3,
+    )),
+    check("seeds", "the first seeds", "sim --seeds 0..150", 1),
+    check("more", "more seeds", "sim --seeds 150..300", 1),
+];
+
+/// One profile (dev, with optimisation) and one set of features for all steps. Steps that run other
+/// programs, or one thread, run beside each other.
+const ALL: &[Check] = &[
+    FORMAT,
+    LINT,
+    TIDY,
+    check("tools", "install the tools that tests need", "cargo xtask tools", 3),
+    check("xtask", "tests of this tool", "cargo test -p xtask", 1),
+    alone(check(BUILD, "all programs and tests", "cargo build {whole}", 5)),
+    check(
         "fuzz-fmt",
         "code format of the fuzz targets",
         "cargo fmt --manifest-path fuzz/Cargo.toml --check",
         1,
     ),
-    step(
+    check(
         "fuzz-lint",
         "clippy on the fuzz targets",
         "cargo clippy --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings",
         2,
     ),
-    step(
-        "tests",
-        "unit and integration tests",
-        "cargo test --workspace --tests --no-fail-fast",
-        10,
-    ),
-    step("simulator", "fixed seeds", "cargo sim --seeds 0..2000", 3),
-    step(
-        "seeds",
-        "every seed that ever failed, and one minute of new seeds",
-        "cargo sim --regressions --commit --seconds 60",
-        2,
-    ),
-    step("checksums", "seeds with checksums", "cargo sim --checksums --seeds 0..500", 1),
-    step("journal", "seeds with a journal device", "cargo sim --journal --seeds 0..600", 1),
-    step(
-        "ruins",
-        "losses beyond the level's tolerance",
-        "cargo sim --full --ruins --checksums --seeds 0..150",
-        2,
-    ),
-    step("stores", "members on a store that fills up", "cargo sim --stores --seeds 0..300", 1),
-    step(
-        "aoe",
-        "clients and a target of ATA over Ethernet on bad wires",
-        "cargo sim --aoe --seeds 0..3000 --require-marks",
-        1,
-    ),
-    step(
-        "remote",
-        "members on servers that are cut off, crash, and come back",
-        "cargo sim --remote --seeds 0..40 --require-marks",
-        1,
-    ),
-    step(
-        "interop",
-        "real kernels: one array of each layout in both directions; the kernel's NBD client",
-        "cargo xtask interop --slice",
-        7,
-    ),
-    step("mutants", "fast mutants are detected", "cargo xtask mutants --quick", 4),
-    step(
-        "torture",
-        "the program under kills and power cuts",
-        "cargo xtask torture --rounds 10 --seed 1",
-        3,
-    ),
-    step(
-        "hosts",
-        "a cluster on three hosts: a client dies, then a host is cut off",
-        "cargo xtask hosts --fast --seed 1 --only client-killed --only host-cut",
-        1,
-    ),
-    step(
-        "hosts-paused",
-        "all processes of a cluster are paused for 15 s: no client is evicted",
-        "cargo xtask hosts --seed 1 --only all-paused",
-        1,
-    ),
-    step(
+    check(
         "fuzz-tests",
         "corpus of the fuzz targets",
         "cargo test --manifest-path fuzz/Cargo.toml --lib",
         3,
     ),
-    step("fuzz", "all fuzz targets", "cargo xtask fuzz --seconds 20", 3),
-    step("examples", "code in comments", "cargo test --workspace --doc --no-fail-fast", 2),
-    step(
+    check("fuzz", "all fuzz targets", "cargo xtask fuzz --seconds 20", 3),
+    alone(check("tests", "unit and integration tests", "cargo test {whole} --no-fail-fast", 10)),
+    check(
+        "interop",
+        "real kernels: one array of each layout in both directions; the kernel's NBD client",
+        "cargo xtask interop --slice --jobs 1",
+        7,
+    ),
+    check("simulator", "fixed seeds", "sim --seeds 0..2000", 3),
+    check("seeds", "every seed that ever failed", "sim --regressions", 1),
+    check("checksums", "seeds with checksums", "sim --checksums --seeds 0..500", 1),
+    check("journal", "seeds with a journal device", "sim --journal --seeds 0..600", 1),
+    check(
+        "ruins",
+        "losses beyond the level's tolerance",
+        "sim --full --ruins --checksums --seeds 0..150",
+        2,
+    ),
+    check("stores", "members on a store that fills up", "sim --stores --seeds 0..300", 1),
+    check(
+        "aoe",
+        "clients and a target of ATA over Ethernet on bad wires",
+        "sim --aoe --seeds 0..3000 --require-marks",
+        1,
+    ),
+    check(
+        "remote",
+        "members on servers that are cut off, crash, and come back",
+        "sim --remote --seeds 0..40 --require-marks",
+        1,
+    ),
+    check("mutants", "fast mutants are detected", "cargo xtask mutants --quick", 4),
+    check(
+        "torture",
+        "the program under kills and power cuts",
+        "cargo xtask torture --rounds 10 --seed 1",
+        3,
+    ),
+    check(
+        "hosts",
+        "a cluster on three hosts: a client dies, then a host is cut off",
+        "cargo xtask hosts --fast --seed 1 --only client-killed --only host-cut",
+        1,
+    ),
+    check(
+        "hosts-paused",
+        "all processes of a cluster are paused for 15 s: no client is evicted",
+        "cargo xtask hosts --seed 1 --only all-paused",
+        1,
+    ),
+    check("examples", "code in comments", "cargo test --workspace --doc --no-fail-fast", 2),
+    check(
         "manual",
         "links in comments resolve",
         "env RUSTDOCFLAGS=-Drustdoc::broken_intra_doc_links \
@@ -109,46 +159,66 @@ const STEPS: &[Step] = &[
     ),
 ];
 
-/// Runs the named steps, or all; `--list` prints them.
+/// Runs the named checks, or all; `--quick` runs the short table, `--list` prints the table.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
-    if arguments.iter().any(|argument| argument == "--list") {
-        for step in STEPS {
-            println!("{:<9} {}: {}", step.name, step.what, step.command);
+    let (options, names): (Vec<&str>, Vec<&str>) =
+        arguments.iter().map(String::as_str).partition(|word| word.starts_with("--"));
+    if let Some(stranger) = options.iter().find(|word| !["--quick", "--list"].contains(word)) {
+        return Err(Failure::new(
+            format!("no option {stranger:?}"),
+            "there are --quick and --list",
+        ));
+    }
+    let table = if options.contains(&"--quick") { QUICK } else { ALL };
+    let chosen = chosen(table, &names)?;
+    let lines: Vec<String> = chosen.iter().map(|check| line(check)).collect();
+    let plan: Vec<_> =
+        chosen.iter().zip(&lines).map(|(check, line)| planned(check, line)).collect();
+    if options.contains(&"--list") {
+        for Planned { step, .. } in plan {
+            println!("{:<12} {}: {}", step.name, step.what, step.command);
         }
         return Ok(());
     }
-    let known = |name: &String| STEPS.iter().any(|step| step.name == *name);
-    if let Some(stranger) = arguments.iter().find(|name| !known(name)) {
+    let root = shell::root()?;
+    scratch::sweep();
+    let started = Instant::now();
+    let end =
+        (!std::io::stdin().is_terminal()).then(|| started + Duration::from_secs(RUN_MINUTES * 60));
+    let outcomes = lanes::run(&plan, &root, end)?;
+    close(outcomes, started.elapsed())
+}
+
+/// The checks with these names, or all of the table. What a check runs is built first.
+fn chosen(table: &[Check], names: &[&str]) -> Result<Vec<Check>, Failure> {
+    if let Some(stranger) =
+        names.iter().find(|name| !table.iter().any(|check| check.name == **name))
+    {
         let remedy = "`cargo xtask test --list` shows them";
         return Err(Failure::new(format!("no step {stranger:?}"), remedy));
     }
-    let chosen = |step: &&Step| arguments.is_empty() || arguments.iter().any(|a| a == step.name);
-    let root = shell::root()?;
-    scratch::sweep();
-    let mut outcomes = Vec::new();
-    let end = (!std::io::stdin().is_terminal())
-        .then(|| Instant::now() + Duration::from_secs(RUN_MINUTES * 60));
-    for step in STEPS.iter().filter(chosen) {
-        println!("\n==> {}: {}", step.name, step.command);
-        let deadline = end.map(|end| end.min(Instant::now() + usual(step) * HANG));
-        let outcome = steps::carry_out(step, &root, deadline, &|line| println!("{line}"))?;
-        println!("<== {}: {outcome}", step.name);
-        outcomes.push(outcome);
-    }
-    close(&outcomes)
+    let named = |check: &&Check| names.is_empty() || names.contains(&check.name);
+    let runs_built = table.iter().filter(named).any(|check| check.command.starts_with("sim "));
+    let wanted = |check: &&Check| named(check) || runs_built && check.name == BUILD;
+    Ok(table.iter().filter(wanted).copied().collect())
 }
 
-fn usual(step: &Step<'_>) -> Duration {
-    Duration::from_secs(step.minutes * 60)
+fn line(check: &Check) -> String {
+    check.command.replace("{whole}", WHOLE).replace("{engine}", ENGINE)
 }
 
-/// Prints the table of outcomes and the closing line.
-fn close(outcomes: &[Outcome<'_>]) -> Result<(), Failure> {
+fn planned<'a>(check: &Check, line: &'a str) -> Planned<'a> {
+    Planned { step: steps::step(check.name, check.what, line, check.minutes), alone: check.alone }
+}
+
+/// Prints the table of outcomes, longest first, and the closing line.
+fn close(mut outcomes: Vec<Outcome<'_>>, took: Duration) -> Result<(), Failure> {
+    outcomes.sort_by_key(|outcome| std::cmp::Reverse(outcome.took));
     println!();
-    for outcome in outcomes {
-        println!("{:<9} {outcome}", outcome.step.name);
+    for outcome in &outcomes {
+        println!("{:<12} {outcome}", outcome.step.name);
     }
-    println!();
+    println!("\nall of it: {} min {} s\n", took.as_secs() / 60, took.as_secs() % 60);
     let broken = outcomes.iter().filter(|outcome| outcome.failed > 0);
     for Outcome { step, broken, .. } in broken.clone() {
         println!("{} failed; alone: cargo xtask test {0}", step.name);
@@ -166,18 +236,30 @@ mod tests {
 
     #[test]
     fn a_failed_step_fails_the_run() {
-        let step = step("sample", "a step", "true", 1);
+        let step = steps::step("sample", "a step", "true", 1);
         let outcome = |failed| Outcome { failed, ..Outcome::of(&step) };
-        assert!(close(&[outcome(0)]).is_ok());
-        assert!(close(&[outcome(0), outcome(1)]).is_err());
+        assert!(close(vec![outcome(0)], Duration::ZERO).is_ok());
+        assert!(close(vec![outcome(0), outcome(1)], Duration::ZERO).is_err());
     }
 
     #[test]
     fn commands_are_plain_words() {
-        for step in STEPS {
-            assert!(step.command.split(' ').all(|word| !word.is_empty()), "{}", step.name);
-            assert!(!step.command.contains(['"', '\'']), "{}", step.name);
+        for check in ALL.iter().chain(QUICK) {
+            let line = line(check);
+            assert!(line.split(' ').all(|word| !word.is_empty()), "{}", check.name);
+            assert!(!line.contains(['"', '\'', '{']), "{}", check.name);
         }
-        assert!(STEPS.iter().map(|step| step.minutes).sum::<u64>() <= 60);
+    }
+
+    #[test]
+    fn what_a_check_runs_is_built_first() {
+        let names = |names: &[&str]| {
+            let chosen = chosen(ALL, names).expect("they are in the table");
+            chosen.iter().map(|check| check.name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&["simulator"]), ["build", "simulator"]);
+        assert_eq!(names(&["tidy", "format"]), ["format", "tidy"]);
+        assert_eq!(names(&[]).len(), ALL.len());
+        assert!(chosen(ALL, &["no-such-step"]).is_err());
     }
 }

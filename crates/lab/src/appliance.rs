@@ -307,7 +307,7 @@ impl Run<'_> {
     /// The time that a chunk loses, at random.
     fn lost(&mut self) -> f64 {
         let disk = &self.personality.disk;
-        let uniform = (crate::random::next(&mut self.random) >> 11) as f64 / (1u64 << 53) as f64;
+        let uniform = (random::next(&mut self.random) >> 11) as f64 / (1u64 << 53) as f64;
         if uniform < disk.lost_revolution { disk.revolution_ns } else { 0.0 }
     }
 

@@ -22,7 +22,6 @@ pub mod link;
 pub mod load;
 pub mod member;
 mod parallel;
-mod random;
 pub mod real_time;
 pub mod reliability;
 pub mod report;

@@ -207,7 +207,7 @@ impl Addresses {
                 at
             }
             Pattern::Random { bytes } => {
-                crate::random::next(&mut self.random) % (bytes / self.step) * self.step
+                random::next(&mut self.random) % (bytes / self.step) * self.step
             }
         }
     }

@@ -41,7 +41,7 @@ fn random() -> Random {
     let state = Rc::new(Cell::new(1));
     Rc::new(move |bytes: &mut [u8]| {
         let mut next = state.get();
-        bytes.iter_mut().for_each(|byte| *byte = (crate::random::next(&mut next) >> 56) as u8);
+        bytes.iter_mut().for_each(|byte| *byte = (random::next(&mut next) >> 56) as u8);
         state.set(next);
     })
 }

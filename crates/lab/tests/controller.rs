@@ -8,7 +8,7 @@ use lab::controller::{CacheSpec, Cached, Destage};
 use lab::disk::catalogue::Catalogue;
 use lab::disk::hdd::Hdd;
 use lab::disk::{Answer, Model, Request};
-use sim::rng::Rng;
+use random::Rng;
 
 const BLOCK: u32 = 32;
 

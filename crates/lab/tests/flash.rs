@@ -7,7 +7,7 @@ use closed::Outcome;
 use lab::disk::catalogue::Catalogue;
 use lab::disk::flash::{Flash, FlashEntry, Spec};
 use lab::disk::{Answer, Kind, Model, Request};
-use sim::rng::Rng;
+use random::Rng;
 
 fn entry(name: &str) -> &'static FlashEntry {
     Catalogue::get().flash(name).expect("a catalogued disk")

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use lab::disk::hdd::{Activity, Hdd, Lost, Span, Spec};
 use lab::disk::{Kind, Model, Request, SECTOR};
-use sim::rng::Rng;
+use random::Rng;
 
 fn spec(name: &str) -> Spec {
     Catalogue::get().hdd(name).expect("a catalogued disk").spec()

@@ -7,9 +7,6 @@
 
 #[path = "sectors/medium.rs"]
 mod medium;
-#[allow(dead_code)]
-#[path = "../../sim/src/rng.rs"]
-mod rng;
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -22,7 +19,7 @@ use io::tasks::complete;
 use io::{Completion, Disk, Done, Limits, MemDisk, Op, Part, Pool, TaskSet, contract};
 use medium::{Medium, SECTOR, unit};
 use net::cluster::{Spawn, sectors};
-use rng::Rng;
+use random::Rng;
 
 /// Units of a sector.
 const UNITS: usize = SECTOR / 512;

@@ -46,9 +46,9 @@ use crate::link::{LIFETIME, SimLink, SimWire, Weather};
 use crate::mark;
 use crate::medium::{Fill, SECTOR};
 use crate::report;
-use crate::rng::Rng;
 use crate::trace::{Detail, Trace};
 use crate::world::World;
+use random::Rng;
 
 /// Virtual time in which every run must end.
 const PATIENCE: Duration = Duration::from_secs(1200);

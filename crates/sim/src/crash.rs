@@ -27,9 +27,9 @@ use crate::node::{Consent, Node};
 use crate::options::Promise;
 use crate::oracle::Caches;
 use crate::parts::Parts;
-use crate::rng::Rng;
 use crate::workload::chain;
 use crate::{covered, logged, ppl};
+use random::Rng;
 
 /// A crash, drawn before the run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,7 +16,7 @@
 //! by the meaning of the bytes is an adversary's method.
 
 use crate::mark::{self, Part};
-use crate::rng::Rng;
+use random::Rng;
 
 /// How a crash chooses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

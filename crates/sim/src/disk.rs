@@ -30,9 +30,9 @@ use crate::cut::{Cut, Mode};
 use crate::mark::Part;
 use crate::medium::{Change, Fill, Medium, SECTOR};
 use crate::parts::Parts;
-use crate::rng::Rng;
 use crate::trace::Trace;
 use flights::Flights;
+use random::Rng;
 
 /// The properties of a disk.
 #[derive(Clone, Copy, Debug)]

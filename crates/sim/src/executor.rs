@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::rng::Rng;
+use random::Rng;
 
 /// How often tasks may be polled before time has to move: more is a busy loop.
 const POLLS_MAX: u64 = 2_000_000;

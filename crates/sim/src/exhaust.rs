@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use layout::private::Consistency;
 use layout::{Family, Slot, SlotSet};
 
-use crate::rng::{Rng, mix};
 use crate::stand::Event;
+use random::{Rng, mix};
 
 mod allowed;
 mod cases;

@@ -21,7 +21,7 @@ use crate::crash::Crash;
 use crate::incident::Director;
 use crate::mark;
 use crate::node::Node;
-use crate::rng::Rng;
+use random::Rng;
 
 impl Director {
     /// The store of some members runs out of space.

@@ -26,8 +26,8 @@ use crate::mark;
 use crate::node::Node;
 use crate::options::Promise;
 use crate::oracle::Put;
-use crate::rng::Rng;
 use crate::workload::{Kind, Request};
+use random::Rng;
 
 impl Director {
     /// The host dies, another engine runs the array, and it comes back to us.

@@ -27,7 +27,7 @@ use crate::mark::{self, Part};
 use crate::medium::SECTOR;
 use crate::parts::Parts;
 use crate::pattern::Value;
-use crate::rng::Rng;
+use random::Rng;
 
 /// Limit on sectors tried for a suitable one.
 const TRIES: usize = 32;

@@ -18,9 +18,9 @@ use crate::mark::{self, Part};
 use crate::node::Node;
 use crate::options::{Dangers, Options};
 use crate::parts::Parts;
-use crate::rng::Rng;
 use crate::silent;
 use crate::workload::{Stage, chain};
+use random::Rng;
 
 /// Something that happens.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

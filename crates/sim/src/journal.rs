@@ -20,8 +20,8 @@ use crate::disk::{Build, SimDisk, WriteFault};
 use crate::incident::Director;
 use crate::medium::Fill;
 use crate::node::Node;
-use crate::rng::Rng;
 use crate::{logged, mark};
+use random::Rng;
 
 /// Where a journal device has the two copies of its header, and the session in each.
 const COPIES: [u64; 2] = [4096, 8192];

@@ -47,7 +47,6 @@ pub mod ppl;
 pub mod regressions;
 pub mod remote;
 pub mod report;
-pub mod rng;
 pub mod ruin;
 pub mod scenario;
 pub mod shrink;

@@ -22,9 +22,9 @@ use crate::incident::Director;
 use crate::mark;
 use crate::medium::SECTOR;
 use crate::node::Node;
-use crate::rng::Rng;
 use crate::silent::identifies_wrong_member;
 use crate::workload::{Kind, Request};
+use random::Rng;
 
 /// Blocks that are written while it lies.
 const BLOCKS: usize = 12;

@@ -23,7 +23,7 @@ use std::time::Duration;
 use io::{Clock, Frame, Link, LinkState, Mac, MemLink, MemWire, Signal, Time};
 
 use crate::clock::SimClock;
-use crate::rng::Rng;
+use random::Rng;
 
 /// The most that a frame takes from port to port: a little less than the bound that the protocols
 /// rely on, which begins before the port.

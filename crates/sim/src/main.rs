@@ -6,12 +6,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use layout::Level;
+use random::mix;
 use sim::keep::Keep;
 use sim::mark;
 use sim::options::display::CACHES;
 use sim::options::{Options, Size, Wish};
 use sim::report;
-use sim::rng::mix;
 use sim::scenario;
 use sim::shrink::shrink;
 use sim::trace::{Detail, Trace};

@@ -274,7 +274,7 @@ impl Medium {
 mod tests {
     use super::*;
     use crate::cut::Mode;
-    use crate::rng::Rng;
+    use random::Rng;
 
     fn cut(medium: &mut Medium, seed: u64) {
         let mut cut = Cut::new(Mode::Subset, false, Rng::stream(seed, "cut", 0));

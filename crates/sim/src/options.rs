@@ -17,7 +17,7 @@ use metadata::Bounds;
 use crate::disk::Build;
 use crate::keep::Keep;
 use crate::medium::Fill;
-use crate::rng::Rng;
+use random::Rng;
 
 /// The properties of an array.
 #[derive(Clone, Debug)]

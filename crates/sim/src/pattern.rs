@@ -5,7 +5,7 @@
 //! right one, and an oracle needs eight bytes for each sector.
 
 use crate::medium::SECTOR;
-use crate::rng::mix;
+use random::mix;
 
 /// The content of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]

@@ -6,7 +6,7 @@ use std::panic;
 use std::sync::Once;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::rng::mix;
+use random::mix;
 
 /// Suffix of a commit with local changes.
 pub const DIRTY: &str = "-dirty";

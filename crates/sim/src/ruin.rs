@@ -26,8 +26,8 @@ use crate::mark::{self, Part};
 use crate::medium::SECTOR;
 use crate::node::Node;
 use crate::parts::Parts;
-use crate::rng::Rng;
 use crate::workload::{Kind, Request};
+use random::Rng;
 
 /// The unreadable parts of an array's members.
 #[derive(Default)]

@@ -25,10 +25,10 @@ use crate::medium::{Fill, SECTOR};
 use crate::node::{Consent, Node};
 use crate::options::{Options, Shape, Wish};
 use crate::oracle::Oracle;
-use crate::rng::{Rng, mix};
 use crate::trace::{Detail, Trace};
 use crate::workload::{self, Kind, Request, Stage, chain};
 use crate::world::World;
+use random::{Rng, mix};
 
 /// How a run ended.
 pub struct Ending {

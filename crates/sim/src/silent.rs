@@ -24,8 +24,8 @@ use crate::mark::{self, Part};
 use crate::medium::SECTOR;
 use crate::node::Node;
 use crate::parts::Parts;
-use crate::rng::Rng;
 use crate::workload::{Kind, Request};
+use random::Rng;
 
 /// The corrupted part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -17,8 +17,8 @@ use layout::{Slot, SlotSet};
 use crate::incident::Director;
 use crate::mark;
 use crate::node::{Consent, Node};
-use crate::rng::Rng;
 use crate::workload::{Kind, Request};
+use random::Rng;
 
 impl Director {
     /// Splits the array in two, if both halves can go on.

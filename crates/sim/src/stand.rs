@@ -28,7 +28,7 @@ use io::{
 use metadata::assemble::Candidate;
 
 use crate::clock::{Due, SimClock};
-use crate::rng::mix;
+use random::mix;
 
 pub mod content;
 mod image;

@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use io::Time;
 
-use crate::rng::mix;
+use random::mix;
 
 /// The level of detail of a story.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -21,8 +21,8 @@ use crate::medium::SECTOR;
 use crate::node::Node;
 use crate::options::Options;
 use crate::oracle::{self, Oracle, Put};
-use crate::rng::Rng;
 use crate::world::World;
+use random::Rng;
 
 /// A client's request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

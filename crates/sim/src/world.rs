@@ -9,8 +9,8 @@ use io::Pool;
 use crate::clock::{Due, SimClock};
 use crate::disk::{Build, SimDisk, Store};
 use crate::executor::{Executor, Stall};
-use crate::rng::Rng;
 use crate::trace::Trace;
+use random::Rng;
 
 /// Everything that a run is made of. Cheap to clone.
 #[derive(Clone)]

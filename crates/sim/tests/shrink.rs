@@ -1,8 +1,7 @@
 //! Shrinking, from end to end: seeds that fail because the engine is broken on purpose come down to
 //! a story of a few steps, which fails alike when it is replayed from its command line.
 //!
-//! Only an engine that can be broken fails: `cargo xtask mutants` runs this, with the feature
-//! `broken`.
+//! Only an engine that can be broken fails: `cargo xtask test` has the feature `broken`.
 
 use std::process::Command;
 
@@ -34,7 +33,7 @@ fn numbers(text: &str) -> Vec<usize> {
 }
 
 #[test]
-#[cfg_attr(not(feature = "broken"), ignore = "the engine cannot be broken: cargo xtask mutants")]
+#[cfg_attr(not(feature = "broken"), ignore = "needs the feature broken: cargo xtask test tests")]
 fn a_seed_that_fails_comes_down_to_a_story_that_replays() {
     for (way, most) in WAYS {
         let (caught, survived) = sim("", &["--broken", way, "--seeds", "0..100"]);

@@ -7,7 +7,7 @@ use super::lexer::Token;
 use super::tree::{File, Tree, reads};
 
 const PURE: &[&str] =
-    &["parity", "layout", "io", "log", "metadata", "array", "net", "policy", "cluster"];
+    &["parity", "layout", "io", "log", "metadata", "array", "net", "policy", "cluster", "random"];
 
 /// Modules of the standard library that touch the world.
 const WORLDLY: &[&str] = &["fs", "net", "thread", "process"];

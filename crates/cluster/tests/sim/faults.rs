@@ -3,7 +3,7 @@
 use cluster::ids::Ms;
 
 use crate::ground::{Ground, Node, TIMING};
-use crate::rng::Rng;
+use random::Rng;
 
 #[derive(Clone, Debug)]
 pub enum Fault {

@@ -14,7 +14,7 @@ use cluster::member::{Header, Member};
 use cluster::timing::Timing;
 
 use crate::medium::Medium;
-use crate::rng::Rng;
+use random::Rng;
 
 /// An address.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]

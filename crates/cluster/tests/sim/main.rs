@@ -20,9 +20,6 @@ mod medium;
 mod model;
 mod mutants;
 mod oracle;
-#[path = "../../../sim/src/rng.rs"]
-#[allow(dead_code)]
-mod rng;
 mod verify;
 mod world;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use cluster::member::IoId;
 use cluster::message::{Io, Stamp};
 
-use crate::rng::Rng;
+use random::Rng;
 
 #[derive(Default)]
 pub struct Medium {

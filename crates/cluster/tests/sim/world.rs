@@ -23,9 +23,9 @@ use crate::faults::{self, CALM_MS, Fault, Hearing, Lasting, schedule};
 use crate::ground::{DiskState, Ground, Node, Storing, TIMING};
 use crate::marks;
 use crate::oracle::{self, CELLS, Oracle};
-use crate::rng::Rng;
 use crate::verify;
 pub use deviate::{Deviation, Plan};
+use random::Rng;
 
 /// A message on a link.
 #[derive(Clone, Debug)]

@@ -17,7 +17,7 @@ mod entry;
 
 use std::collections::VecDeque;
 
-use sim::rng::mix;
+use random::mix;
 
 use super::agenda::Agenda;
 use super::{Answer, Kind, Model, Nanos, Request, SECTOR};

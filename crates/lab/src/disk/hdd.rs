@@ -22,7 +22,7 @@ mod write_cache;
 
 use std::collections::VecDeque;
 
-use sim::rng::mix;
+use random::mix;
 
 use super::agenda::Agenda;
 use super::geometry::{Geometry, Place};

@@ -13,7 +13,6 @@ use super::outcome::Direction;
 use super::record::Recorder;
 use super::schema::{Pattern, WorkerChoice};
 use super::tasks::Crowd;
-use crate::random;
 use crate::world::World;
 
 /// Where requests go, and who records their answers.

@@ -10,7 +10,6 @@ use super::*;
 use crate::disk::catalogue::Catalogue;
 use crate::member::Member;
 use crate::member::tests::Constant;
-use crate::random;
 use crate::world::{Core, World};
 
 fn catalogued(name: &str) -> Built {

@@ -13,7 +13,7 @@
 //! says as much as thousands that draw. Errors of two disks in the same row are left out: with one
 //! disk down, RAID 6 loses such a row, but errors are far too few for that.
 
-use sim::rng::Rng;
+use random::Rng;
 
 use super::life::{Weibull, exponential, uniform};
 

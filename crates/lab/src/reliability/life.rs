@@ -4,7 +4,7 @@
 //! exp(H(a) − H(b)). A life is sampled by inverting H at an exponential number, and residual lives
 //! and weights of importance sampling need nothing else.
 
-use sim::rng::Rng;
+use random::Rng;
 
 use super::rate::HOURS_PER_YEAR;
 

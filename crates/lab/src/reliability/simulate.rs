@@ -7,7 +7,7 @@
 //!
 //! The model is optimistic about what it leaves out: administrators, software, fire.
 
-use sim::rng::Rng;
+use random::Rng;
 
 use super::estimate::{Estimate, Samples};
 use super::latent::Latent;

@@ -141,7 +141,7 @@ fn no_bytes_panic() {
     let numbers =
         ["18446744073709551615", "4611686018427387903", "-1", "", "+", ",", "\u{e9}", "0"];
     let mut state = 1;
-    let mut random = |below: usize| (crate::random::next(&mut state) % below as u64) as usize;
+    let mut random = |below: usize| (random::next(&mut state) % below as u64) as usize;
     let mut read_well = 0;
     for round in 0..20_000 {
         let mut bytes = seeds[round % seeds.len()].as_bytes().to_vec();

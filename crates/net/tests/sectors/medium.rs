@@ -7,7 +7,7 @@ use io::{
     Ticket, Work,
 };
 
-use crate::rng::Rng;
+use random::Rng;
 
 pub const SECTOR: usize = 4096;
 

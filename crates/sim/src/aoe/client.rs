@@ -12,7 +12,7 @@ use super::driver::{Driver, join};
 use super::options::Kind;
 use crate::mark;
 use crate::medium::SECTOR;
-use crate::rng::Rng;
+use random::Rng;
 
 /// Sectors of one client: few, so that its writes overlap.
 pub(super) const SECTORS: u64 = 48;

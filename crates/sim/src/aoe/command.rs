@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::{Keep, describe, run};
 use crate::mark;
 use crate::report;
-use crate::rng::mix;
 use crate::trace::Detail;
+use random::mix;
 
 const USAGE: &str = "\
 usage: cargo sim --aoe [SEED] [OPTION]...

@@ -26,8 +26,8 @@ use net::aoe::wire::{HEADER_BYTES, Header, SECTOR, VERSION, command, sectors_of}
 
 use super::server::LUN;
 use crate::link::SimLink;
-use crate::rng::Rng;
 use crate::world::World;
+use random::Rng;
 
 /// The first time after which a request is repeated; it doubles up to the other.
 const FIRST_TIMEOUT: Range<u64> = 20_000..300_000;

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::link::Weather;
-use crate::rng::Rng;
+use random::Rng;
 
 /// A client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

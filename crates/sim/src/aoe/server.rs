@@ -20,8 +20,8 @@ use crate::disk::SimDisk;
 use crate::executor::TaskId;
 use crate::link::SimLink;
 use crate::parts::Parts;
-use crate::rng::Rng;
 use crate::world::World;
+use random::Rng;
 
 /// Where the target is.
 pub(super) const LUN: Address = Address { shelf: 1, slot: 0 };

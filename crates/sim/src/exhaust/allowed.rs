@@ -2,8 +2,8 @@
 
 use super::cases::{Care, Workload};
 use crate::medium::SECTOR;
-use crate::rng::mix;
 use crate::stand::content::Origin;
+use random::mix;
 
 /// An action of the array's user, as a note in the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

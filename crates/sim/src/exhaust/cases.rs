@@ -4,7 +4,7 @@
 use layout::{Geometry, Layout, Level, Raid0Layout, Raid5Layout, Raid6Layout};
 
 use crate::medium::SECTOR;
-use crate::rng::Rng;
+use random::Rng;
 
 /// Bytes of a chunk, where the level has chunks; of a block on RAID 3.5.
 pub(super) const CHUNK: u64 = 4096;

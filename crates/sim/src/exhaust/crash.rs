@@ -14,8 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use crate::medium::SECTOR;
-use crate::rng::{Rng, mix};
 use crate::stand::{Effect, Event, Image, PAGE};
+use random::{Rng, mix};
 
 /// More pending units than this are sampled.
 pub(super) const UNITS_MAX: usize = 10;

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use super::allowed::Allowed;
-use crate::rng::mix;
+use random::mix;
 
 /// Numbers that are mixed already are their own hash.
 #[derive(Default)]

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use super::{Fill, PAGE};
-use crate::rng::mix;
+use random::mix;
 
 type Bytes = [u8; PAGE as usize];
 

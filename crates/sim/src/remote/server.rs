@@ -11,8 +11,8 @@ use crate::cut::{Cut, Mode};
 use crate::disk::SimDisk;
 use crate::mark;
 use crate::parts::Parts;
-use crate::rng::Rng;
 use crate::world::World;
+use random::Rng;
 
 /// A request in the network or the server's queue, in microseconds.
 const DELAY_MICROS: u64 = 400;

@@ -78,7 +78,7 @@ impl Seen {
 }
 
 /// Writes all of the export once; gives the MB/s.
-pub(super) fn fill(server: &Server) -> Result<f64, Failure> {
+pub(in super::super) fn fill(server: &Server) -> Result<f64, Failure> {
     let uri = format!("--uri={}", server.uri());
     fill_all(&["--ioengine=nbd", &uri])
 }
@@ -90,7 +90,7 @@ pub(in super::super) fn fill_all(target: &[&str]) -> Result<f64, Failure> {
 }
 
 /// Loads the server for so long.
-pub(super) fn run(load: &Load, millis: u32, server: &Server) -> Result<Seen, Failure> {
+pub(in super::super) fn run(load: &Load, millis: u32, server: &Server) -> Result<Seen, Failure> {
     let uri = format!("--uri={}", server.uri());
     run_on(&["--ioengine=nbd", &uri], load, millis, &|| server.cpu_seconds())
 }

@@ -46,8 +46,13 @@ pub(in super::super) struct Server {
 impl Stand {
     /// Builds the program, and makes the folder.
     pub(in super::super) fn new(root: &Path) -> Result<Stand, Failure> {
-        let program = shell::released(root)?;
-        let folder = Path::new("/dev/shm").join(format!("parapet-nbd-{}", std::process::id()));
+        Stand::of(shell::released(root)?, "nbd")
+    }
+
+    /// A stand for another program; `name` keeps its folder apart.
+    pub(in super::super) fn of(program: PathBuf, name: &str) -> Result<Stand, Failure> {
+        let name = format!("parapet-{name}-{}", std::process::id());
+        let folder = Path::new("/dev/shm").join(name);
         std::fs::create_dir_all(folder.join("run/parapet")).map_err(|error| {
             let what = format!("{}: {error}", folder.display());
             Failure::new(what, "the benchmark needs 4 GiB of /dev/shm")

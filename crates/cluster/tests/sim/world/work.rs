@@ -84,7 +84,7 @@ impl World {
     fn fresh(&mut self, registers: usize) -> Vec<u32> {
         let first = self.next_value;
         self.next_value += 16;
-        (0..registers as u64).map(|register| crate::rng::mix(first + register) as u32 | 1).collect()
+        (0..registers as u64).map(|register| random::mix(first + register) as u32 | 1).collect()
     }
 
     /// One cell of a block, for so many of 100 requests in worlds with patches.

@@ -155,7 +155,7 @@ impl Translation {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sim::rng::Rng;
+    use random::Rng;
 
     /// Spare in percent; formula, simulated FIFO, simulated greedy (facts of the lab, 1.7).
     const TABLE: [(u32, f64, f64, f64); 5] = [

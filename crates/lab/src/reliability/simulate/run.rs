@@ -21,7 +21,7 @@
 //! - **The first failure is forced** into the mission, and shared faults into half of the runs.
 
 use layout::{Slot, SlotSet};
-use sim::rng::Rng;
+use random::Rng;
 
 use super::super::latent::Errors;
 use super::super::life::{Life, exponential, uniform};

@@ -154,6 +154,6 @@ impl Mail {
     }
 
     fn draw(&mut self, below: u64) -> u64 {
-        crate::random::next(&mut self.random) % below
+        random::next(&mut self.random) % below
     }
 }

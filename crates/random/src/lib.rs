@@ -5,17 +5,30 @@
 //! remaining run still fails.
 //!
 //! Invariant: equal seeds, names and numbers give equal streams; nothing else goes in.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), no_std)]
+#![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 
 /// xoshiro256** (Blackman, Vigna 2018), seeded by splitmix64 (Steele, Lea, Flood 2014).
 #[derive(Clone, Debug)]
 pub struct Rng([u64; 4]);
 
+/// What splitmix64 adds to its state for each number.
+const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+
 /// One step of splitmix64: a bijection that leaves no pattern of its argument.
 pub const fn mix(value: u64) -> u64 {
-    let z = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let z = value.wrapping_add(STEP);
     let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
+}
+
+/// The next number of a stream that has one word of state: splitmix64 itself.
+pub fn next(state: &mut u64) -> u64 {
+    let drawn = mix(*state);
+    *state = state.wrapping_add(STEP);
+    drawn
 }
 
 impl Rng {
@@ -103,6 +116,14 @@ impl Rng {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_stream_of_one_word_is_that_of_splitmix64() {
+        let mut state = 0;
+        let drawn = [(); 3].map(|()| next(&mut state));
+        // The reference implementation's first numbers from 0.
+        assert_eq!(drawn, [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);
+    }
 
     #[test]
     fn streams_are_apart_and_come_again() {
