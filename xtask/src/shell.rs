@@ -84,8 +84,8 @@ pub(crate) fn built(folder: &Path, words: &[&str], name: &str) -> Result<PathBuf
         .ok_or_else(|| Failure::new(format!("cargo built no {name}"), "run `cargo build`"))
 }
 
-/// The program as a user of the checkout builds it. All verbs build it by these words: with `-p`, cargo would choose
-/// other features of shared crates, and build it anew each time.
+/// The program as a user of the checkout builds it. All verbs build it by these words: with `-p`,
+/// cargo would choose other features of shared crates, and build it anew each time.
 pub(crate) fn released(root: &Path) -> Result<PathBuf, Failure> {
     built(root, &["cargo", "build", "-q", "--release", "--bin", "parapet"], "parapet")
 }

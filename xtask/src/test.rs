@@ -171,7 +171,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     }
     let table = if options.contains(&"--quick") { QUICK } else { ALL };
     let chosen = chosen(table, &names)?;
-    let lines: Vec<String> = chosen.iter().map(|check| line(check)).collect();
+    let lines: Vec<String> = chosen.iter().map(line).collect();
     let plan: Vec<_> =
         chosen.iter().zip(&lines).map(|(check, line)| planned(check, line)).collect();
     if options.contains(&"--list") {
