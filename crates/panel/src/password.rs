@@ -8,14 +8,16 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use argon2::password_hash::rand_core::OsRng;
-use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
-use argon2::{Algorithm, Argon2};
+use argon2::{Config, verify_encoded};
+
+use crate::session::random;
 
 /// The fewest bytes of a password.
 pub const LEAST_PASSWORD_BYTES: usize = 8;
 /// The most bytes of a password.
 pub const MOST_PASSWORD_BYTES: usize = 1024;
+/// Bytes of the salt of a hash.
+const SALT_BYTES: usize = 16;
 /// The most bytes of a password file.
 const MOST_FILE_BYTES: u64 = 4096;
 
@@ -32,7 +34,9 @@ impl PasswordFile {
     /// If it cannot be read, if other users can, or if it holds no hash.
     pub fn open(path: &Path) -> io::Result<PasswordFile> {
         let file = PasswordFile { path: path.to_owned() };
-        file.read().map(|_| file)
+        // Any password shows whether this is a hash.
+        is_hash_of(&file.read()?, "")?;
+        Ok(file)
     }
 
     /// Stores the hash of a password, with mode 0600; replaces the file as a whole.
@@ -45,8 +49,9 @@ impl PasswordFile {
             let range = format!("{LEAST_PASSWORD_BYTES} to {MOST_PASSWORD_BYTES} bytes");
             return Err(wrong(&format!("the password has {bytes} bytes; it needs {range}")));
         }
-        let salt = SaltString::generate(&mut OsRng);
-        let hash = Argon2::default().hash_password(password.as_bytes(), &salt);
+        let salt = random::<SALT_BYTES>();
+        // Argon2id, 19 MiB, two passes.
+        let hash = argon2::hash_encoded(password.as_bytes(), &salt, &Config::default());
         let hash = hash.map_err(|error| wrong(&error.to_string()))?;
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}.new", std::process::id()));
@@ -64,10 +69,7 @@ impl PasswordFile {
     /// # Errors
     /// As of [`PasswordFile::open`].
     pub(crate) fn verify(&self, password: &str) -> io::Result<bool> {
-        let text = self.read()?;
-        let hash = parsed(&text)?;
-        // The library compares in constant time.
-        Ok(Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
+        is_hash_of(&self.read()?, password)
     }
 
     fn read(&self) -> io::Result<String> {
@@ -78,18 +80,19 @@ impl PasswordFile {
         if !stat.is_file() || stat.len() > MOST_FILE_BYTES {
             return Err(wrong(NO_HASH));
         }
-        let text = fs::read_to_string(&self.path)?;
-        parsed(&text)?;
-        Ok(text)
+        fs::read_to_string(&self.path)
     }
 }
 
 const NO_HASH: &str = "it holds no Argon2id hash; parapet page password makes one";
 
-fn parsed(text: &str) -> io::Result<PasswordHash<'_>> {
-    let hash = PasswordHash::new(text.trim_end()).ok();
-    let is_ours = |hash: &PasswordHash<'_>| hash.algorithm == Algorithm::Argon2id.ident();
-    hash.filter(is_ours).filter(|hash| hash.hash.is_some()).ok_or_else(|| wrong(NO_HASH))
+fn is_hash_of(text: &str, password: &str) -> io::Result<bool> {
+    let hash = text.trim_end();
+    if !hash.starts_with("$argon2id$") {
+        return Err(wrong(NO_HASH));
+    }
+    // The library compares in constant time.
+    verify_encoded(hash, password.as_bytes()).map_err(|_| wrong(NO_HASH))
 }
 
 fn write_secret(path: &Path, text: &str) -> io::Result<()> {
@@ -140,6 +143,18 @@ mod tests {
         PasswordFile::create(&path, "correct horse").unwrap();
         assert_ne!(fs::read_to_string(&path).unwrap(), first, "each hash has its own salt");
         assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 1, "no file is left behind");
+    }
+
+    #[test]
+    fn hashes_of_former_versions_are_accepted() {
+        let folder = Folder::new("former");
+        let path = folder.0.join("page.password");
+        PasswordFile::create(&path, "another one").unwrap();
+        let former = "$argon2id$v=19$m=19456,t=2,p=1$JJkbMtBSEYgTyu0h4SAB4Q\
+                      $5cRDbXpSVCylZKhJV0I7cn/4ueFNY+B4Upp0+Kk5Dcs";
+        fs::write(&path, format!("{former}\n")).unwrap();
+        let file = PasswordFile::open(&path).unwrap();
+        assert!(file.verify("correct horse").unwrap() && !file.verify("another one").unwrap());
     }
 
     #[test]

@@ -13,9 +13,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use argon2::password_hash::rand_core::{OsRng, RngCore};
-use blake2::Blake2sMac256;
-use blake2::digest::{FixedOutput, Mac};
+use ring::hmac::{self, HMAC_SHA256};
+use ring::rand::{SecureRandom, SystemRandom};
 use tokio::time::Instant;
 
 /// Lifetime of a login.
@@ -27,15 +26,15 @@ pub const MOST_FAILED_LOGINS: usize = 5;
 /// See [`MOST_FAILED_LOGINS`].
 pub(crate) const ATTEMPT_WINDOW: Duration = Duration::from_secs(60);
 
-/// A keyed hash.
-type Hash = [u8; 32];
+/// Bytes of a cookie.
+const COOKIE_BYTES: usize = 32;
 
 /// The sessions of a page.
 pub(crate) struct Sessions {
     /// Lost with the process, and all sessions with it.
-    key: Hash,
+    key: hmac::Key,
     /// Hashes of the cookies that a login gave out, the oldest first.
-    logins: VecDeque<(Hash, Instant)>,
+    logins: VecDeque<(hmac::Tag, Instant)>,
     /// Times of the latest failed logins.
     failed: VecDeque<Instant>,
 }
@@ -46,12 +45,13 @@ const TOKEN: &[u8] = b"token";
 
 impl Sessions {
     pub(crate) fn new() -> Sessions {
-        Sessions { key: random(), logins: VecDeque::new(), failed: VecDeque::new() }
+        let key = hmac::Key::new(HMAC_SHA256, &random::<COOKIE_BYTES>());
+        Sessions { key, logins: VecDeque::new(), failed: VecDeque::new() }
     }
 
     /// Makes a cookie that belongs to no login.
     pub(crate) fn cookie() -> String {
-        hex(&random())
+        hex(&random::<COOKIE_BYTES>())
     }
 
     /// Makes the cookie of a login.
@@ -60,7 +60,7 @@ impl Sessions {
         if self.logins.len() == MOST_SESSIONS {
             self.logins.pop_front();
         }
-        self.logins.push_back((self.hash(LOGIN, &cookie).finalize_fixed().into(), now + LIFETIME));
+        self.logins.push_back((self.hash(LOGIN, &cookie), now + LIFETIME));
         self.failed.clear();
         cookie
     }
@@ -78,9 +78,8 @@ impl Sessions {
         }
     }
 
-    fn is_login(&self, hash: &Hash, cookie: &str) -> bool {
-        // Constant time.
-        self.hash(LOGIN, cookie).verify_slice(hash).is_ok()
+    fn is_login(&self, hash: &hmac::Tag, cookie: &str) -> bool {
+        self.is_hash(LOGIN, cookie, hash.as_ref())
     }
 
     /// Counts an attempt to log in as failed, until a login succeeds; false if there were too many.
@@ -95,23 +94,28 @@ impl Sessions {
 
     /// The token of the forms on a page that was sent to the browser with this cookie.
     pub(crate) fn token(&self, cookie: &str) -> String {
-        hex(&self.hash(TOKEN, cookie).finalize_fixed())
+        hex(self.hash(TOKEN, cookie).as_ref())
     }
 
-    /// Returns true if the token belongs to this cookie. Constant time.
+    /// Returns true if the token belongs to this cookie.
     pub(crate) fn is_token(&self, cookie: &str, token: &str) -> bool {
-        unhex(token).is_some_and(|bytes| self.hash(TOKEN, cookie).verify_slice(&bytes).is_ok())
+        unhex(token).is_some_and(|bytes| self.is_hash(TOKEN, cookie, &bytes))
     }
 
-    fn hash(&self, purpose: &[u8], cookie: &str) -> Blake2sMac256 {
-        let hash = Blake2sMac256::new_from_slice(&self.key).expect("the key has 32 bytes");
-        hash.chain_update(purpose).chain_update(cookie)
+    fn hash(&self, purpose: &[u8], cookie: &str) -> hmac::Tag {
+        hmac::sign(&self.key, &[purpose, cookie.as_bytes()].concat())
+    }
+
+    /// Compares in constant time.
+    fn is_hash(&self, purpose: &[u8], cookie: &str, hash: &[u8]) -> bool {
+        hmac::verify(&self.key, &[purpose, cookie.as_bytes()].concat(), hash).is_ok()
     }
 }
 
-fn random() -> Hash {
-    let mut bytes = Hash::default();
-    OsRng.fill_bytes(&mut bytes);
+/// Returns random bytes of the kernel.
+pub(crate) fn random<const BYTES: usize>() -> [u8; BYTES] {
+    let mut bytes = [0; BYTES];
+    SystemRandom::new().fill(&mut bytes).expect("the kernel has random numbers");
     bytes
 }
 

@@ -6,7 +6,6 @@
 //! descriptions.
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::page::Page;
@@ -68,7 +67,7 @@ pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};
 pub(crate) use serving::{PageView, Serving};
 
 /// The answer of a command.
-pub(crate) trait Report: Serialize + JsonSchema {
+pub(crate) trait Report: Serialize {
     /// Name and number of its schema: `parapet/status/1`.
     const SCHEMA: &'static str;
 
@@ -77,7 +76,8 @@ pub(crate) trait Report: Serialize + JsonSchema {
 }
 
 /// The served arrays.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct List {
     /// Sorted by name.
     pub(crate) arrays: Vec<Array>,
@@ -95,7 +95,8 @@ pub(crate) struct List {
 }
 
 /// An array that is not served, as its superblocks describe it.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Resting {
     /// Its UUID.
     pub(crate) uuid: String,
@@ -110,7 +111,8 @@ pub(crate) struct Resting {
 }
 
 /// A member of an array that is not served.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct RestingMember {
     /// Its path.
     pub(crate) path: String,
@@ -119,7 +121,8 @@ pub(crate) struct RestingMember {
 }
 
 /// State of an array.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Array {
     /// Its UUID.
     pub(crate) uuid: String,
@@ -194,7 +197,8 @@ pub(crate) struct Array {
 }
 
 /// Consistency of an array's redundancy and data, and the policy that preserves it.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Integrity {
     /// True while writes in flight may leave parity or copies inconsistent.
     pub(crate) dirty: bool,
@@ -239,7 +243,8 @@ impl Array {
 }
 
 /// Result of a replay of the intent log after a crash.
-#[derive(Clone, Copy, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Replay {
     /// Number of interrupted rows replayed.
     pub(crate) rows: u64,
@@ -249,7 +254,8 @@ pub(crate) struct Replay {
 }
 
 /// A range of the array.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Span {
     /// Its first byte.
     pub(crate) array_offset: u64,
@@ -258,9 +264,8 @@ pub(crate) struct Span {
 }
 
 /// State of an array, including the arrays among its members; from best to worst.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum State {
     /// Every slot has a member in sync.
@@ -274,7 +279,8 @@ pub(crate) enum State {
 }
 
 /// A slot of an array.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Slot {
     /// Its number, from 0.
     pub(crate) slot: usize,
@@ -291,7 +297,8 @@ pub(crate) struct Slot {
 }
 
 /// State of a slot.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum SlotState {
     /// Its member is complete.
@@ -303,7 +310,8 @@ pub(crate) enum SlotState {
 }
 
 /// A disk of an array.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Member {
     /// The path that it was opened at.
     pub(crate) name: String,
@@ -367,7 +375,8 @@ pub(crate) struct Member {
 }
 
 /// How long operations of a member have taken, since the start of the array.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Durations {
     /// Bounds in microseconds, ascending.
     pub(crate) bounds_us: Vec<u64>,
@@ -378,7 +387,8 @@ pub(crate) struct Durations {
 }
 
 /// Latency of a member's operations.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Latency {
     /// Median in microseconds.
     pub(crate) p50_us: u64,
@@ -387,7 +397,8 @@ pub(crate) struct Latency {
 }
 
 /// A problem of an array, with its remedy.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Problem {
     /// Stable id, such as `PPT-8001`.
     pub(crate) id: String,
@@ -398,7 +409,8 @@ pub(crate) struct Problem {
 }
 
 /// A completed control command.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Changed {
     /// Its effect, in one sentence.
     pub(crate) message: String,
@@ -407,7 +419,8 @@ pub(crate) struct Changed {
 }
 
 /// The plan of a command, or its result.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Plan {
     /// True if the command was executed; false for a plan only.
     pub(crate) done: bool,
@@ -445,7 +458,8 @@ pub(crate) struct Plan {
 }
 
 /// The plan for a disk.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PlannedDisk {
     /// Its path.
     pub(crate) path: String,
@@ -462,7 +476,8 @@ pub(crate) struct PlannedDisk {
 }
 
 /// An assembled array.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Assembled {
     /// The array.
     pub(crate) array: Array,
@@ -473,7 +488,8 @@ pub(crate) struct Assembled {
 }
 
 /// The answer of `health`, in the form of monitoring plugins.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Health {
     /// `ok`, `warning`, `critical`, `unknown`; the exit status is 0, 1, 2, 3.
     pub(crate) verdict: Verdict,
@@ -484,9 +500,8 @@ pub(crate) struct Health {
 }
 
 /// Health of an array.
-#[derive(
-    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Verdict {
     /// No problem.
@@ -500,7 +515,8 @@ pub(crate) enum Verdict {
 }
 
 /// The estimated end of background work.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct When {
     /// The array.
     pub(crate) name: String,
@@ -513,7 +529,8 @@ pub(crate) struct When {
 }
 
 /// Result of a wait.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Waited {
     /// The array.
     pub(crate) name: String,
@@ -524,7 +541,8 @@ pub(crate) struct Waited {
 }
 
 /// Result of a demonstration.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Demonstration {
     /// Bytes written and read back through NBD.
     pub(crate) bytes: u64,
@@ -541,14 +559,16 @@ pub(crate) struct Demonstration {
 }
 
 /// Plain text, for verbs without a structured report: completions, folders of manual pages.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Text {
     /// The text.
     pub(crate) text: String,
 }
 
 /// An error, in place of a report.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ErrorView {
     /// Stable id: `PPT-` and a number whose first digit is the exit status.
     pub(crate) id: String,

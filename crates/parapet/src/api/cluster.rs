@@ -1,6 +1,5 @@
 //! A cluster: its processes that are ready, and its state, as types and as text.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{AttachedView, Report};
@@ -8,7 +7,8 @@ use crate::page::{Page, Style};
 use crate::size::Size;
 
 /// A process of a cluster that is ready.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ClusterServing {
     /// Its process id.
     pub(crate) pid: u32,
@@ -35,7 +35,8 @@ impl Report for ClusterServing {
 }
 
 /// The state of a cluster.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ClusterStatus {
     /// The array's name.
     pub(crate) name: String,
@@ -73,7 +74,8 @@ pub(crate) struct ClusterStatus {
 }
 
 /// State of a cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ClusterState {
     /// All members are in sync.
@@ -87,7 +89,8 @@ pub(crate) enum ClusterState {
 }
 
 /// A process that may coordinate.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct CandidateView {
     /// Its address.
     pub(crate) address: String,
@@ -98,7 +101,8 @@ pub(crate) struct CandidateView {
 }
 
 /// A member of a cluster.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ClusterMember {
     /// Its slot.
     pub(crate) slot: u16,
@@ -113,7 +117,8 @@ pub(crate) struct ClusterMember {
 }
 
 /// A client of a cluster.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ClusterClient {
     /// Its id.
     pub(crate) id: u32,
@@ -239,7 +244,8 @@ impl Report for ClusterStatus {
 }
 
 /// The state of a cluster in sentences.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ClusterExplained {
     /// The state that the sentences explain.
     pub(crate) status: ClusterStatus,
@@ -248,7 +254,8 @@ pub(crate) struct ClusterExplained {
 }
 
 /// What a sentence is about, and the sentence.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Sentence {
     /// Its subject.
     pub(crate) subject: String,
@@ -270,7 +277,8 @@ impl Report for ClusterExplained {
 }
 
 /// The outcome of the demonstration of a cluster.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ClusterDemonstration {
     /// Bytes written by both clients.
     pub(crate) written_bytes: u64,

@@ -1,7 +1,6 @@
 //! What `parapet plan` shows: layouts on the same disks, beside each other.
 
 use ::lab::reliability::{HOURS_PER_DAY, HOURS_PER_YEAR, Odds};
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Report;
@@ -9,7 +8,8 @@ use crate::page::{Page, Style};
 use crate::size::Size;
 
 /// Layouts on the same disks. Speeds and chances are simulated.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Comparison {
     /// Hours in service, to which chances and bytes refer.
     pub(crate) mission_hours: f64,
@@ -24,7 +24,8 @@ pub(crate) struct Comparison {
 }
 
 /// One layout.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ComparedLayout {
     /// Its name, such as `raid6 + spare`.
     pub(crate) name: String,
@@ -72,7 +73,8 @@ pub(crate) struct ComparedLayout {
 }
 
 /// What clients get under a load.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LoadSpeed {
     /// Name of the load. Without `--load`: `read` and `write`, a stream of 1 MiB requests, 8 at a
     /// time; `4K reads` and `4K writes`, 32 at a time, at random offsets.
@@ -88,7 +90,8 @@ pub(crate) struct LoadSpeed {
 }
 
 /// A change to a plan.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ComparedChange {
     /// Its kind.
     pub(crate) kind: ChangeKind,
@@ -105,7 +108,8 @@ pub(crate) struct ComparedChange {
 }
 
 /// What is changed.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum ChangeKind {
     /// More frequent scrubs.

@@ -1,13 +1,13 @@
 //! The configuration of the daemon, as a type and as text.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Report;
 use crate::page::{Page, Style};
 
 /// The configuration in force.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Configuration {
     /// Sorted by key.
     pub(crate) settings: Vec<ConfigurationSetting>,
@@ -17,7 +17,8 @@ pub(crate) struct Configuration {
 }
 
 /// A setting in force.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ConfigurationSetting {
     /// Its key: `scrub.every`.
     pub(crate) key: String,

@@ -4,13 +4,10 @@ use layout::private;
 use metadata::create::NewArray;
 use serde::{Deserialize, Serialize};
 
-use schemars::JsonSchema;
-
 /// Crash-consistency policy: the protection against the write hole. A crash during a write
 /// leaves parity or copies that agree neither with the old data nor with the new.
-#[derive(
-    Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema, clap::ValueEnum,
-)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, clap::ValueEnum)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Consistency {
     /// Resync the whole array after a crash

@@ -1,13 +1,13 @@
 //! The AoE targets on a wire: `parapet aoe discover`.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Report;
 use crate::page::{Page, Style};
 
 /// The AoE targets that answered.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Discovery {
     /// The interfaces that were searched.
     pub(crate) interfaces: Vec<String>,
@@ -16,7 +16,8 @@ pub(crate) struct Discovery {
 }
 
 /// An AoE target.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct AoeTarget {
     /// Its address as a member: `aoe:1.0@eth1,eth2`.
     pub(crate) address: String,
@@ -39,7 +40,8 @@ pub(crate) struct AoeTarget {
 }
 
 /// A way to an AoE target: an interface of this machine, and a port of the target.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct AoePath {
     /// The interface of this machine.
     pub(crate) interface: String,

@@ -1,20 +1,21 @@
 //! Disks of this machine and their health, as types and as text: `parapet disk`.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{DiskHealth, HealthLevel, Report, SmartAttribute};
 use crate::page::{Page, Style};
 
 /// The disks of this machine.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DiskList {
     /// Sorted by name.
     pub(crate) disks: Vec<DiskView>,
 }
 
 /// A whole disk.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DiskView {
     /// Its path, such as `/dev/sda`.
     pub(crate) path: String,
@@ -33,7 +34,8 @@ pub(crate) struct DiskView {
 }
 
 /// A member on a disk.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DiskUse {
     /// Name of the array.
     pub(crate) array: String,
@@ -46,7 +48,8 @@ pub(crate) struct DiskUse {
 }
 
 /// The SMART data of a disk.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SmartView {
     /// Its path.
     pub(crate) path: String,

@@ -1,7 +1,6 @@
 //! The report of `parapet examine`, as types and as text.
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::shape;
@@ -9,14 +8,16 @@ use super::{Consistency, JournalNote, JournalView, Report};
 use crate::page::{Page, Style};
 
 /// The metadata found on disks.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Examined {
     /// One entry for each examined disk.
     pub(crate) disks: Vec<ExaminedDisk>,
 }
 
 /// An examined disk.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ExaminedDisk {
     /// Its path.
     pub(crate) path: String,
@@ -34,7 +35,8 @@ pub(crate) struct ExaminedDisk {
 }
 
 /// A signature on a disk.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SignatureView {
     /// Its name in blkid.
     pub(crate) name: String,
@@ -43,7 +45,8 @@ pub(crate) struct SignatureView {
 }
 
 /// The fields of a superblock.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SuperblockView {
     /// `md 0.90`, `md 1.0`, `md 1.1`, `md 1.2`; `parapet 1.2` for RAID 3.5.
     pub(crate) version: String,
@@ -97,7 +100,8 @@ pub(crate) struct SuperblockView {
 }
 
 /// The fields of Parapet's private area.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PrivateView {
     /// True if Parapet's private area is valid: no other tool has written the superblock since.
     pub(crate) private_area: bool,
@@ -120,7 +124,8 @@ pub(crate) struct PrivateView {
 }
 
 /// A member's intent log.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LogView {
     /// Number of zones, one for each thread.
     pub(crate) zones: u32,

@@ -1,10 +1,10 @@
 //! The AoE export and the local disk of an array, in its status.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// An AoE export of an array.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct AoeView {
     /// Shelf and slot, `1.0`; null if it has none.
     pub(crate) address: Option<String>,
@@ -39,7 +39,8 @@ impl AoeView {
 }
 
 /// An array that is a disk of this machine.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct AttachedView {
     /// Its name, which stays the same.
     pub(crate) path: String,

@@ -1,14 +1,14 @@
 //! What has happened to an array: `parapet events`.
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Report;
 use crate::page::{Page, Style};
 
 /// How much an event matters.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Severity {
     /// As ordered or expected.
@@ -31,7 +31,8 @@ impl Severity {
 }
 
 /// An event of an array.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct HistoryEntry {
     /// Its number in the history of the array, from 1; numbers survive restarts.
     pub(crate) number: u64,
@@ -48,7 +49,8 @@ pub(crate) struct HistoryEntry {
 }
 
 /// The history of an array, the oldest event first.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct History {
     /// Name of the array.
     pub(crate) name: String,

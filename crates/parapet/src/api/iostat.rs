@@ -1,6 +1,5 @@
 //! What the members of an array do: `parapet iostat`.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::text::millis;
@@ -8,7 +7,8 @@ use super::{Array, Latency, Member, Report};
 use crate::page::{Page, Style};
 
 /// The rates of an array's members in an interval.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Iostat {
     /// Name of the array.
     pub(crate) name: String,
@@ -21,7 +21,8 @@ pub(crate) struct Iostat {
 }
 
 /// The rates of a member.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct MemberRates {
     /// The path that it was opened at.
     pub(crate) name: String,

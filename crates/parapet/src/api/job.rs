@@ -1,11 +1,11 @@
 //! Background jobs: their progress, and the results of rebuilds and scrubs.
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A background job.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Job {
     /// Its kind.
     pub(crate) kind: JobKind,
@@ -32,7 +32,8 @@ pub(crate) struct Job {
 }
 
 /// Kinds of background jobs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JobKind {
     /// Compute a lost member's data onto a new member.
@@ -50,7 +51,8 @@ pub(crate) enum JobKind {
 }
 
 /// Result of a rebuild.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LastRebuild {
     /// True if a member was copied to its replacement; false if its data was computed from others.
     pub(crate) replace: bool,
@@ -64,7 +66,8 @@ pub(crate) struct LastRebuild {
 }
 
 /// Result of a scrub.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Scrub {
     /// True for `repair`, false for `check`.
     pub(crate) repair: bool,
@@ -94,7 +97,8 @@ pub(crate) struct Scrub {
 }
 
 /// What a server keeps of scrubs over restarts.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ScrubRecord {
     /// End of the last scrub that reached the end of the array; null if none did.
     pub(crate) completed: Option<Timestamp>,
@@ -103,7 +107,8 @@ pub(crate) struct ScrubRecord {
 }
 
 /// A mismatch between members.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Finding {
     /// The first affected byte of the array.
     pub(crate) array_offset: u64,

@@ -1,6 +1,5 @@
 //! The background work of all arrays.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::{Job, Report};
@@ -8,7 +7,8 @@ use crate::page::{Page, Style};
 use crate::size::span;
 
 /// Background jobs that are running.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Jobs {
     /// Sorted by the names of their arrays, of which each has at most one.
     pub(crate) jobs: Vec<ArrayJob>,
@@ -17,7 +17,8 @@ pub(crate) struct Jobs {
 }
 
 /// A job and its array.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ArrayJob {
     /// Name of the array.
     pub(crate) name: String,

@@ -1,14 +1,14 @@
 //! A journal device, as the program shows it.
 
 use layout::private::journal::{self, JournalUse};
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::LogView;
 use crate::page::Page;
 
 /// The journal device of an array.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Journal {
     /// Its UUID.
     pub(crate) uuid: String,
@@ -21,7 +21,8 @@ pub(crate) struct Journal {
 }
 
 /// The journal device of an array, as the metadata of one of its members records it.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct JournalNote {
     /// Its UUID.
     pub(crate) uuid: String,
@@ -45,7 +46,8 @@ impl JournalNote {
 }
 
 /// State of a journal device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum JournalState {
     /// The log is on the device.
@@ -84,7 +86,8 @@ impl Journal {
 }
 
 /// A disk with the superblock of a journal device.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct JournalView {
     /// Its UUID.
     pub(crate) uuid: String,

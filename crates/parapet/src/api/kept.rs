@@ -1,14 +1,14 @@
 //! Copies of overwritten blocks: the list of `parapet undestroy`, as types and as text.
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Report;
 use crate::page::{Page, Style};
 
 /// All copies that exist.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct KeptList {
     /// Their folder.
     pub(crate) folder: String,
@@ -17,14 +17,15 @@ pub(crate) struct KeptList {
 }
 
 /// The copies of one operation.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct KeptCopy {
     /// The array that was created, changed or destroyed.
     pub(crate) array: String,
     /// The verb that overwrote the blocks: `destroy`, `create`, `add` ….
     pub(crate) verb: String,
     /// Time of the operation.
-    #[schemars(with = "String")]
+    #[cfg_attr(test, schemars(with = "String"))]
     pub(crate) made: Timestamp,
     /// Folder of the copies; `undo.json` in it holds the commands that restore them.
     pub(crate) folder: String,

@@ -1,20 +1,21 @@
 //! What `parapet lab` shows: catalogued disks, and published measurements beside the models.
 
-use schemars::JsonSchema;
 use serde::Serialize;
 
 use super::Report;
 use crate::page::{Page, Style};
 
 /// The catalogue of modelled disks.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Disks {
     /// Sorted by name.
     pub(crate) disks: Vec<ModelledDisk>,
 }
 
 /// A disk of the catalogue.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ModelledDisk {
     /// Its name, for `--disks` and experiments.
     pub(crate) name: String,
@@ -29,7 +30,8 @@ pub(crate) struct ModelledDisk {
 }
 
 /// A parameter of a model.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DiskParameter {
     /// Its name, with the unit.
     pub(crate) name: String,
@@ -63,14 +65,16 @@ impl Report for Disks {
 }
 
 /// Measurements of reference systems beside the models.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Seeds {
     /// A table for each system.
     pub(crate) tables: Vec<SeedTable>,
 }
 
 /// The figures of one system. All that were reproduced are simulated.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SeedTable {
     /// R1 to R5.
     pub(crate) name: String,
@@ -90,7 +94,8 @@ pub(crate) struct SeedTable {
 }
 
 /// A figure.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SeedCell {
     /// What was measured.
     pub(crate) name: String,
@@ -105,7 +110,8 @@ pub(crate) struct SeedCell {
 }
 
 /// A fitted number.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SeedConstant {
     /// Its meaning.
     pub(crate) name: String,
@@ -156,7 +162,8 @@ impl Report for Seeds {
 }
 
 /// What an experiment has shown. All of it is simulated.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Experimented {
     /// The experiment's title.
     pub(crate) name: String,
@@ -171,7 +178,8 @@ pub(crate) struct Experimented {
 }
 
 /// A figure.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LabFigure {
     /// Its name.
     pub(crate) name: String,
@@ -182,7 +190,8 @@ pub(crate) struct LabFigure {
 }
 
 /// A measured figure, and its reproduction.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LabCell {
     /// What was measured.
     pub(crate) name: String,
@@ -241,7 +250,8 @@ impl Report for Experimented {
 }
 
 /// Constants of an experiment, fitted on its known cells. All reproduced figures are simulated.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Calibrated {
     /// The experiment's title.
     pub(crate) name: String,
@@ -260,7 +270,8 @@ pub(crate) struct Calibrated {
 }
 
 /// A fitted constant.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct LabConstant {
     /// Its meaning.
     pub(crate) name: String,
@@ -277,7 +288,8 @@ pub(crate) struct LabConstant {
 }
 
 /// A cell of a calibration.
-#[derive(Serialize, JsonSchema)]
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct CalibratedCell {
     /// `known`: it was fitted on; `held`: it judges.
     pub(crate) status: String,

@@ -2,14 +2,14 @@
 
 use jiff::Timestamp;
 use jiff::civil::Date;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{HealthLevel, Report, SmartAttribute};
 use crate::page::{Page, Style};
 
 /// The disks of a member.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct MemberDisks {
     /// Name of the array.
     pub(crate) array: String,
@@ -23,7 +23,8 @@ pub(crate) struct MemberDisks {
 }
 
 /// A disk, and what is known of it if a server of this machine watches it.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DiskRecord {
     /// Its path, such as `/dev/sda`.
     pub(crate) path: String,
@@ -54,7 +55,8 @@ pub(crate) struct DiskRecord {
 }
 
 /// A SMART value.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct AttributeRecord {
     #[serde(flatten)]
     pub(crate) attribute: SmartAttribute,
@@ -67,7 +69,8 @@ pub(crate) struct AttributeRecord {
 }
 
 /// A self-test of a disk.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SelfTestRecord {
     /// Such as `Short offline`.
     pub(crate) kind: String,
@@ -80,7 +83,8 @@ pub(crate) struct SelfTestRecord {
 }
 
 /// SMART values of one day.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct SmartDay {
     /// The day, in UTC.
     pub(crate) day: Date,
@@ -95,7 +99,8 @@ pub(crate) struct SmartDay {
 }
 
 /// A raw SMART value of a day.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct DayValue {
     /// As in [`SmartAttribute`].
     pub(crate) id: String,

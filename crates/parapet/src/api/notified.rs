@@ -1,14 +1,14 @@
 //! Alerts: the document of a webhook, the channels of a server, and the outcome of a test.
 
 use jiff::Timestamp;
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Array, Report, Severity};
 use crate::page::{Page, Style};
 
 /// What a webhook is sent.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Notified {
     /// Name of the machine.
     pub(crate) host: String,
@@ -43,7 +43,8 @@ impl Report for Notified {
 }
 
 /// A channel of a server that tells somebody of events.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct ChannelState {
     /// Its name.
     pub(crate) channel: String,
@@ -72,7 +73,8 @@ impl Array {
 }
 
 /// The outcome of `parapet notify test`.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct NotifyTest {
     /// Names of the channels that took the test message.
     pub(crate) delivered: Vec<String>,

@@ -2,11 +2,11 @@
 //!
 //! Depends on nothing else in the program: the fuzzer compiles this file by itself.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The body of a control command.
-#[derive(Clone, Default, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Order {
     /// Slot, serial number, UUID or path of a member.
@@ -36,7 +36,8 @@ pub(crate) struct Order {
 }
 
 /// A part of the array.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Part {
     /// Its first byte.
     pub(crate) array_offset: u64,
@@ -45,7 +46,8 @@ pub(crate) struct Part {
 }
 
 /// Health of the disk that a member is on.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub(crate) struct DiskHealth {
     /// How bad it is.
@@ -61,9 +63,8 @@ pub(crate) struct DiskHealth {
 }
 
 /// How bad a disk is.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum HealthLevel {
     /// Nothing is known against it.
@@ -80,7 +81,8 @@ pub(crate) enum HealthLevel {
 }
 
 /// A raw SMART value.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub(crate) struct SmartAttribute {
     /// ATA's number, or the name that NVMe or SCSI has.
@@ -92,7 +94,8 @@ pub(crate) struct SmartAttribute {
 }
 
 /// Limits of background work, in bytes of each member per second.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Speed {
     /// Minimum rate, even under client load.
     pub(crate) min: u64,

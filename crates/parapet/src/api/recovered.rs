@@ -1,13 +1,13 @@
 //! The report of `parapet recover`: candidate arrays, as types and as text.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::Report;
 use crate::page::{Page, Style};
 
 /// Findings about disks without superblocks.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Recovered {
     /// Sorted by likelihood, best first.
     pub(crate) guesses: Vec<GuessView>,
@@ -17,7 +17,8 @@ pub(crate) struct Recovered {
 }
 
 /// How well the evidence supports a candidate.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum GuessVerdict {
     /// It fits, and no other candidate fits as well.
@@ -29,7 +30,8 @@ pub(crate) enum GuessVerdict {
 }
 
 /// A candidate array.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct GuessView {
     /// As in `Array`.
     pub(crate) level: String,

@@ -1,13 +1,13 @@
 //! A server and a web page that are ready, as types and as text.
 
-use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{Array, Report};
 use crate::page::Page;
 
 /// A server that is ready.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct Serving {
     /// Its process id.
     pub(crate) pid: u32,
@@ -28,7 +28,8 @@ pub(crate) struct Serving {
 }
 
 /// A web page that is ready.
-#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(crate) struct PageView {
     /// Its address: `http://ADDRESS:PORT/` or `unix:PATH`.
     pub(crate) address: String,

@@ -1,17 +1,12 @@
 //! `parapet schema`: the JSON Schemas of all output of Parapet.
+//!
+//! `schemas.json` has them. The test below derives them from the types of `api` and compares: the
+//! program is built without the derivation.
 
-use schemars::schema_for;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::api::{
-    Array, Assembled, Calibrated, Changed, ClusterDemonstration, ClusterExplained, ClusterServing,
-    ClusterStatus, Comparison, Configuration, Demonstration, Discovery, DiskList, Disks, ErrorView,
-    Examined, Experimented, Health, History, Iostat, Jobs, KeptList, List, MemberDisks, Notified,
-    NotifyTest, Order, PageView, Plan, Recovered, Report, Seeds, Serving, SmartView, Text, Waited,
-    When,
-};
 use crate::failure::{Exit, Failure, Id, Result};
-use crate::terminal::{ERROR_SCHEMA, Terminal};
+use crate::terminal::Terminal;
 
 /// Print the JSON Schemas of --json and the control API, or the error ids
 #[derive(clap::Args)]
@@ -21,8 +16,8 @@ pub(crate) struct Args {
     name: Option<String>,
 }
 
-/// The schema of the control API's request bodies.
-const ORDER_SCHEMA: &str = "parapet/order/1";
+/// All schemas by name.
+const SCHEMAS: &str = include_str!("schema/schemas.json");
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let all = all();
@@ -39,50 +34,91 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-fn all() -> serde_json::Map<String, Value> {
-    let mut all = serde_json::Map::new();
-    let mut put = |name: &str, schema: schemars::Schema| {
-        all.insert(name.into(), schema.to_value());
-    };
-    put(Array::SCHEMA, schema_for!(Array));
-    put(Assembled::SCHEMA, schema_for!(Assembled));
-    put(Changed::SCHEMA, schema_for!(Changed));
-    put(ClusterDemonstration::SCHEMA, schema_for!(ClusterDemonstration));
-    put(ClusterExplained::SCHEMA, schema_for!(ClusterExplained));
-    put(ClusterServing::SCHEMA, schema_for!(ClusterServing));
-    put(ClusterStatus::SCHEMA, schema_for!(ClusterStatus));
-    put(Comparison::SCHEMA, schema_for!(Comparison));
-    put(Configuration::SCHEMA, schema_for!(Configuration));
-    put(Demonstration::SCHEMA, schema_for!(Demonstration));
-    put(Discovery::SCHEMA, schema_for!(Discovery));
-    put(DiskList::SCHEMA, schema_for!(DiskList));
-    put(Disks::SCHEMA, schema_for!(Disks));
-    put(Examined::SCHEMA, schema_for!(Examined));
-    put(Experimented::SCHEMA, schema_for!(Experimented));
-    put(Calibrated::SCHEMA, schema_for!(Calibrated));
-    put(Health::SCHEMA, schema_for!(Health));
-    put(History::SCHEMA, schema_for!(History));
-    put(Iostat::SCHEMA, schema_for!(Iostat));
-    put(Jobs::SCHEMA, schema_for!(Jobs));
-    put(KeptList::SCHEMA, schema_for!(KeptList));
-    put(List::SCHEMA, schema_for!(List));
-    put(MemberDisks::SCHEMA, schema_for!(MemberDisks));
-    put(Notified::SCHEMA, schema_for!(Notified));
-    put(NotifyTest::SCHEMA, schema_for!(NotifyTest));
-    put(PageView::SCHEMA, schema_for!(PageView));
-    put(Plan::SCHEMA, schema_for!(Plan));
-    put(Recovered::SCHEMA, schema_for!(Recovered));
-    put(Seeds::SCHEMA, schema_for!(Seeds));
-    put(Serving::SCHEMA, schema_for!(Serving));
-    put(SmartView::SCHEMA, schema_for!(SmartView));
-    put(Text::SCHEMA, schema_for!(Text));
-    put(Waited::SCHEMA, schema_for!(Waited));
-    put(When::SCHEMA, schema_for!(When));
-    put(ORDER_SCHEMA, schema_for!(Order));
-    put(ERROR_SCHEMA, schema_for!(ErrorView));
+fn all() -> Map<String, Value> {
+    let mut all: Map<String, Value> = serde_json::from_str(SCHEMAS).expect("a test wrote the file");
     let errors = Id::ALL.iter().map(|(id, meaning)| {
         json!({ "id": id.to_string(), "exit_code": id.exit() as u8, "meaning": meaning })
     });
     all.insert("errors".into(), errors.collect());
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use schemars::{JsonSchema, schema_for};
+
+    use super::*;
+    use crate::api::*;
+    use crate::terminal::ERROR_SCHEMA;
+
+    /// The schema of the control API's request bodies.
+    const ORDER_SCHEMA: &str = "parapet/order/1";
+
+    fn put<R: Report + JsonSchema>(all: &mut Map<String, Value>) {
+        all.insert(R::SCHEMA.into(), schema_for!(R).to_value());
+    }
+
+    fn derived() -> Map<String, Value> {
+        let mut all = Map::new();
+        for put in [
+            put::<Array>,
+            put::<Assembled>,
+            put::<Changed>,
+            put::<ClusterDemonstration>,
+            put::<ClusterExplained>,
+            put::<ClusterServing>,
+            put::<ClusterStatus>,
+            put::<Comparison>,
+            put::<Configuration>,
+            put::<Demonstration>,
+            put::<Discovery>,
+            put::<DiskList>,
+            put::<Disks>,
+            put::<Examined>,
+            put::<Experimented>,
+            put::<Calibrated>,
+            put::<Health>,
+            put::<History>,
+            put::<Iostat>,
+            put::<Jobs>,
+            put::<KeptList>,
+            put::<List>,
+            put::<MemberDisks>,
+            put::<Notified>,
+            put::<NotifyTest>,
+            put::<PageView>,
+            put::<Plan>,
+            put::<Recovered>,
+            put::<Seeds>,
+            put::<Serving>,
+            put::<SmartView>,
+            put::<Text>,
+            put::<Waited>,
+            put::<When>,
+        ] {
+            put(&mut all);
+        }
+        all.insert(ORDER_SCHEMA.into(), schema_for!(Order).to_value());
+        all.insert(ERROR_SCHEMA.into(), schema_for!(ErrorView).to_value());
+        all
+    }
+
+    #[test]
+    fn the_stored_schemas_are_those_of_the_types() {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/cmd/schema/schemas.json");
+        let text = format!("{:#}\n", Value::Object(derived()));
+        if std::env::var_os("PARAPET_BLESS").is_some() {
+            std::fs::write(&file, &text).unwrap();
+        }
+        let stored = std::fs::read_to_string(&file).unwrap();
+        let differs = text.lines().zip(stored.lines()).position(|(one, other)| one != other);
+        assert!(
+            text == stored,
+            "schemas.json, line {}: the types say something else; \
+             PARAPET_BLESS=1 cargo test -p parapet --bins schemas accepts it",
+            differs.unwrap_or_default() + 1
+        );
+    }
 }

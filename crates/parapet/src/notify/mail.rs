@@ -9,6 +9,8 @@ use lettre::transport::smtp::client::{Certificate, Tls, TlsParameters};
 use lettre::transport::smtp::extension::ClientId;
 use lettre::{Message, SmtpTransport, Transport};
 use policy::alerts::{Encryption, Mail, Notice};
+use ring::rand::{SystemRandom, generate};
+use rustls::pki_types::ServerName;
 
 use super::{Undelivered, secret, text};
 
@@ -24,8 +26,14 @@ const LOGIN: std::ops::RangeInclusive<u16> = 530..=538;
 pub(super) fn send(mail: &Mail, notice: &Notice) -> Result<(), Undelivered> {
     let host = text::host();
     let subject = format!("[{host}] {}: {}", text::title(notice), text::message(notice));
-    let mut message =
-        Message::builder().from(mailbox(&mail.from)?).subject(subject).message_id(None).date_now();
+    let random =
+        generate(&SystemRandom::new()).map_err(|_| Undelivered::yet("no random numbers"))?;
+    let id = format!("<{:032x}@{host}>", u128::from_ne_bytes(random.expose()));
+    let mut message = Message::builder()
+        .from(mailbox(&mail.from)?)
+        .subject(subject)
+        .message_id(Some(id))
+        .date_now();
     for to in &mail.to {
         message = message.to(mailbox(to)?);
     }
@@ -82,7 +90,12 @@ fn transport(mail: &Mail, host: String) -> Result<SmtpTransport, Undelivered> {
 }
 
 fn parameters(mail: &Mail) -> Result<TlsParameters, Undelivered> {
-    let mut parameters = TlsParameters::builder(mail.server.clone());
+    let server = &mail.server;
+    ServerName::try_from(server.as_str()).map_err(|error| {
+        let hint = if server.is_ascii() { "" } else { "; write it in ASCII, as xn--…" };
+        Undelivered::yet(format!("{server}: no certificate has this name: {error}{hint}"))
+    })?;
+    let mut parameters = TlsParameters::builder(server.clone());
     if let Some(path) = &mail.ca {
         let unusable = |why: String| Undelivered::yet(format!("{path}: {why}"));
         let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
@@ -90,4 +103,32 @@ fn parameters(mail: &Mail) -> Result<TlsParameters, Undelivered> {
         parameters = parameters.add_root_certificate(found);
     }
     parameters.build_rustls().map_err(|error| Undelivered::yet(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_may_leave_ascii_but_the_name_of_a_server_may_not() {
+        let checked = |server: &str, to: &str| {
+            check(&Mail {
+                server: server.into(),
+                port: None,
+                encryption: Encryption::Starttls,
+                from: "parapet@xn--mller-kva.example".into(),
+                to: vec![to.into()],
+                login: None,
+                ca: None,
+            })
+        };
+        for server in ["mail.example", "xn--mller-kva.example", "192.0.2.1", "::1"] {
+            checked(server, "Jörg <jörg@müller.example>").unwrap();
+        }
+        let why = checked("müller.example", "a@b.example").unwrap_err().why;
+        assert!(why.starts_with("müller.example: ") && why.ends_with("as xn--…"), "{why}");
+        let why = checked("a b", "a@b.example").unwrap_err().why;
+        assert!(!why.contains("xn--"), "{why}");
+        assert!(checked("mail.example", "nobody").is_err());
+    }
 }

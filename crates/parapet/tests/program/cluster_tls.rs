@@ -10,13 +10,18 @@ use cluster::ids::{ArrayId, CandidateId, ClientId, Incarnation, MemberId};
 use cluster::session::{Ask, Hello, Speaker, Told};
 use cluster::wire;
 use net::nbd::limits::MAX_HANDSHAKES;
-use rcgen::{CertificateParams, IsCa, Issuer, KeyPair, SanType};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::Value;
 
 use crate::world::{Server, World, until};
+
+#[allow(dead_code)]
+#[path = "../../src/cmd/cluster/key/certificate.rs"]
+mod certificate;
+
+use certificate::{Contents, Key, Purpose, certificate};
 
 const MEMBER_BYTES: u64 = 28 << 20;
 /// How long an answer may take.
@@ -113,20 +118,17 @@ fn expired(world: &World, name: &str, role: &str) {
     let folder = world.path(&format!("keys/{name}"));
     std::fs::create_dir(&folder).unwrap();
     let read = |name: &str| std::fs::read_to_string(world.path(&format!("keys/{name}"))).unwrap();
-    let mut authority = CertificateParams::default();
-    authority.distinguished_name = rcgen::DistinguishedName::new();
-    authority.distinguished_name.push(rcgen::DnType::CommonName, "Parapet cluster CA");
-    let issuer = Issuer::new(authority, KeyPair::from_pem(&read("ca-key.pem")).unwrap());
-    let mut params = CertificateParams::default();
-    let uri = format!("parapet:{role}");
-    params.subject_alt_names = vec![SanType::URI(uri.as_str().try_into().unwrap())];
-    params.is_ca = IsCa::ExplicitNoCa;
-    params.not_after = rcgen::date_time_ymd(2026, 1, 2);
-    let key = KeyPair::generate().unwrap();
-    let certificate = params.signed_by(&key, &issuer).unwrap();
-    std::fs::write(folder.join("cert.pem"), certificate.pem()).unwrap();
+    let issuer = Key::from_pem(&read("ca-key.pem")).unwrap();
+    let uris = vec![format!("parapet:{role}")];
+    let purpose = Purpose::Host { addresses: Vec::new(), uris, serves: false };
+    // Until 2026-01-02.
+    let lifetime = Duration::ZERO..Duration::from_secs(1_767_312_000);
+    let key = Key::generate().unwrap();
+    let contents = Contents { name, lifetime, purpose };
+    let certificate = certificate(&contents, &key, ("Parapet cluster CA", &issuer)).unwrap();
+    std::fs::write(folder.join("cert.pem"), certificate).unwrap();
     std::fs::write(folder.join("ca.pem"), read("ca.pem")).unwrap();
-    write_private(&folder.join("key.pem"), &key.serialize_pem());
+    write_private(&folder.join("key.pem"), &key.pem());
 }
 
 fn write_private(path: &Path, text: &str) {

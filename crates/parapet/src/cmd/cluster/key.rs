@@ -8,14 +8,12 @@
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
 use std::net::IpAddr;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ::cluster::roles::Role;
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, SanType,
-};
 
 use crate::api::Changed;
 use crate::cluster::keys;
@@ -24,6 +22,10 @@ use crate::flags::name;
 use crate::places::quoted;
 use crate::terminal::Terminal;
 use crate::tls;
+
+mod certificate;
+
+use certificate::{Contents, Key, Purpose, certificate};
 
 /// Make a certificate for a host of a cluster
 ///
@@ -56,6 +58,8 @@ pub(crate) struct Args {
 const CA_NAME: &str = "Parapet cluster CA";
 /// Lifetime of a CA: a new one means new certificates everywhere.
 const CA_DAYS: i64 = 36_500;
+/// Of a day in UTC.
+const DAY_SECONDS: i64 = 86_400;
 
 pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let serves = args.roles.iter().any(|role| matches!(role, Role::Member | Role::Coordinator));
@@ -67,11 +71,16 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     let (authority, issuer) = authority(&args.folder)?;
     let own = args.folder.join(&args.name);
     make_folder(&own, false)?;
-    let key = KeyPair::generate().map_err(|error| of_maker(&error))?;
-    let certificate = params(args, serves)?.signed_by(&key, &issuer);
-    let certificate = certificate.map_err(|error| of_maker(&error))?;
-    write(&own.join("key.pem"), &key.serialize_pem(), 0o600)?;
-    write(&own.join("cert.pem"), &certificate.pem(), 0o644)?;
+    let key = Key::generate().map_err(of_maker)?;
+    let purpose = Purpose::Host {
+        addresses: args.address.clone(),
+        uris: args.roles.iter().copied().map(keys::uri).collect(),
+        serves,
+    };
+    let contents = Contents { name: &args.name, lifetime: lifetime(args.days), purpose };
+    let certificate = certificate(&contents, &key, (CA_NAME, &issuer)).map_err(of_maker)?;
+    write(&own.join("key.pem"), &key.pem(), 0o600)?;
+    write(&own.join("cert.pem"), &certificate, 0o644)?;
     write(&own.join("ca.pem"), &authority, 0o644)?;
     let roles: Vec<String> = args.roles.iter().map(ToString::to_string).collect();
     let folder = quoted(&own.display().to_string());
@@ -80,46 +89,19 @@ pub(crate) fn run(args: &Args, terminal: &Terminal) -> Result<Exit> {
     Ok(Exit::Done)
 }
 
-/// What the certificate of a host says.
-fn params(args: &Args, serves: bool) -> Result<CertificateParams> {
-    let mut params = described(&args.name, args.days);
-    let addresses = args.address.iter().map(|address| SanType::IpAddress(*address));
-    params.subject_alt_names = addresses.collect();
-    for role in &args.roles {
-        let uri = keys::uri(*role).try_into().map_err(|error: rcgen::Error| of_maker(&error))?;
-        params.subject_alt_names.push(SanType::URI(uri));
-    }
-    params.is_ca = IsCa::ExplicitNoCa;
-    params.use_authority_key_identifier_extension = true;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    if serves {
-        params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
-    }
-    Ok(params)
-}
-
-/// A certificate of this name, valid from yesterday: clocks differ.
-fn described(name: &str, days: i64) -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    let today = jiff::Timestamp::now().to_zoned(jiff::tz::TimeZone::UTC).date();
+/// A lifetime that begins yesterday, because clocks differ, and ends after this number of days.
+fn lifetime(days: i64) -> Range<Duration> {
     let day = |after: i64| {
-        let date = today.saturating_add(jiff::Span::new().days(after));
-        let [month, day] = [date.month(), date.day()].map(i8::unsigned_abs);
-        rcgen::date_time_ymd(date.year().into(), month, day)
+        let now = jiff::Timestamp::now().as_second();
+        let seconds = (now.div_euclid(DAY_SECONDS) + after) * DAY_SECONDS;
+        Duration::from_secs(seconds.max(0).unsigned_abs())
     };
-    (params.not_before, params.not_after) = (day(-1), day(days));
-    params
+    day(-1)..day(days)
 }
 
 /// The CA of the folder, as a PEM text and to sign with; a new one if there is none.
-fn authority(folder: &Path) -> Result<(String, Issuer<'static, KeyPair>)> {
+fn authority(folder: &Path) -> Result<(String, Key)> {
     let [file, key_file] = ["ca.pem", "ca-key.pem"].map(|name| folder.join(name));
-    let mut params = described(CA_NAME, CA_DAYS);
-    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     match fs::read_to_string(&key_file) {
         Ok(key) => {
             let certificates = tls::certificates(&file);
@@ -129,18 +111,20 @@ fn authority(folder: &Path) -> Result<(String, Issuer<'static, KeyPair>)> {
                 return Err(Failure::new(Id::Tls, message, "choose another folder"));
             }
             let text = fs::read_to_string(&file).map_err(|error| of_path(&file, &error))?;
-            let key = KeyPair::from_pem(&key).map_err(|error| {
+            let key = Key::from_pem(&key).map_err(|error| {
                 let message = format!("{}: no private key: {error}", key_file.display());
                 Failure::new(Id::Tls, message, "restore it from a backup")
             })?;
-            Ok((text, Issuer::new(params, key)))
+            Ok((text, key))
         }
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            let key = KeyPair::generate().map_err(|error| of_maker(&error))?;
-            let text = params.self_signed(&key).map_err(|error| of_maker(&error))?.pem();
+            let key = Key::generate().map_err(of_maker)?;
+            let lifetime = lifetime(CA_DAYS);
+            let contents = Contents { name: CA_NAME, lifetime, purpose: Purpose::Authority };
+            let text = certificate(&contents, &key, (CA_NAME, &key)).map_err(of_maker)?;
             write(&file, &text, 0o644)?;
-            write(&key_file, &key.serialize_pem(), 0o600)?;
-            Ok((text, Issuer::new(params, key)))
+            write(&key_file, &key.pem(), 0o600)?;
+            Ok((text, key))
         }
         Err(error) => Err(of_path(&key_file, &error)),
     }
@@ -167,6 +151,6 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<()> {
     written.map_err(|error| of_path(path, &error))
 }
 
-fn of_maker(error: &rcgen::Error) -> Failure {
-    Failure::new(Id::Failed, format!("a certificate cannot be made: {error}"), "please report it")
+fn of_maker(why: String) -> Failure {
+    Failure::new(Id::Failed, format!("a certificate cannot be made: {why}"), "please report it")
 }
