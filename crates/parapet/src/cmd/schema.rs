@@ -4,11 +4,9 @@ use schemars::schema_for;
 use serde_json::{Value, json};
 
 use crate::api::{
-    Array, Assembled, Calibrated, Changed, ClusterDemonstration, ClusterExplained, ClusterServing,
-    ClusterStatus, Comparison, Configuration, Demonstration, Discovery, DiskList, Disks, ErrorView,
-    Examined, Experimented, Health, History, Iostat, Jobs, KeptList, List, MemberDisks, Notified,
-    NotifyTest, Order, PageView, Plan, Recovered, Report, Seeds, Serving, SmartView, Text, Waited,
-    When,
+    Array, Assembled, Changed, Configuration, Demonstration, Discovery, DiskList, ErrorView,
+    Examined, Health, History, Iostat, Jobs, KeptList, List, MemberDisks, Order, Plan, Recovered,
+    Report, Serving, SmartView, Text, Waited, When,
 };
 use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::{ERROR_SCHEMA, Terminal};
@@ -47,19 +45,11 @@ fn all() -> serde_json::Map<String, Value> {
     put(Array::SCHEMA, schema_for!(Array));
     put(Assembled::SCHEMA, schema_for!(Assembled));
     put(Changed::SCHEMA, schema_for!(Changed));
-    put(ClusterDemonstration::SCHEMA, schema_for!(ClusterDemonstration));
-    put(ClusterExplained::SCHEMA, schema_for!(ClusterExplained));
-    put(ClusterServing::SCHEMA, schema_for!(ClusterServing));
-    put(ClusterStatus::SCHEMA, schema_for!(ClusterStatus));
-    put(Comparison::SCHEMA, schema_for!(Comparison));
     put(Configuration::SCHEMA, schema_for!(Configuration));
     put(Demonstration::SCHEMA, schema_for!(Demonstration));
     put(Discovery::SCHEMA, schema_for!(Discovery));
     put(DiskList::SCHEMA, schema_for!(DiskList));
-    put(Disks::SCHEMA, schema_for!(Disks));
     put(Examined::SCHEMA, schema_for!(Examined));
-    put(Experimented::SCHEMA, schema_for!(Experimented));
-    put(Calibrated::SCHEMA, schema_for!(Calibrated));
     put(Health::SCHEMA, schema_for!(Health));
     put(History::SCHEMA, schema_for!(History));
     put(Iostat::SCHEMA, schema_for!(Iostat));
@@ -67,17 +57,41 @@ fn all() -> serde_json::Map<String, Value> {
     put(KeptList::SCHEMA, schema_for!(KeptList));
     put(List::SCHEMA, schema_for!(List));
     put(MemberDisks::SCHEMA, schema_for!(MemberDisks));
-    put(Notified::SCHEMA, schema_for!(Notified));
-    put(NotifyTest::SCHEMA, schema_for!(NotifyTest));
-    put(PageView::SCHEMA, schema_for!(PageView));
     put(Plan::SCHEMA, schema_for!(Plan));
     put(Recovered::SCHEMA, schema_for!(Recovered));
-    put(Seeds::SCHEMA, schema_for!(Seeds));
     put(Serving::SCHEMA, schema_for!(Serving));
     put(SmartView::SCHEMA, schema_for!(SmartView));
     put(Text::SCHEMA, schema_for!(Text));
     put(Waited::SCHEMA, schema_for!(Waited));
     put(When::SCHEMA, schema_for!(When));
+    #[cfg(feature = "cluster")]
+    {
+        use crate::api::{ClusterDemonstration, ClusterExplained, ClusterServing, ClusterStatus};
+        put(ClusterDemonstration::SCHEMA, schema_for!(ClusterDemonstration));
+        put(ClusterExplained::SCHEMA, schema_for!(ClusterExplained));
+        put(ClusterServing::SCHEMA, schema_for!(ClusterServing));
+        put(ClusterStatus::SCHEMA, schema_for!(ClusterStatus));
+    }
+    #[cfg(feature = "lab")]
+    {
+        use crate::api::{Calibrated, Comparison, Disks, Experimented, Seeds};
+        put(Calibrated::SCHEMA, schema_for!(Calibrated));
+        put(Comparison::SCHEMA, schema_for!(Comparison));
+        put(Disks::SCHEMA, schema_for!(Disks));
+        put(Experimented::SCHEMA, schema_for!(Experimented));
+        put(Seeds::SCHEMA, schema_for!(Seeds));
+    }
+    #[cfg(feature = "notify")]
+    {
+        use crate::api::{Notified, NotifyTest};
+        put(Notified::SCHEMA, schema_for!(Notified));
+        put(NotifyTest::SCHEMA, schema_for!(NotifyTest));
+    }
+    #[cfg(feature = "page")]
+    {
+        use crate::api::PageView;
+        put(PageView::SCHEMA, schema_for!(PageView));
+    }
     put(ORDER_SCHEMA, schema_for!(Order));
     put(ERROR_SCHEMA, schema_for!(ErrorView));
     let errors = Id::ALL.iter().map(|(id, meaning)| {
