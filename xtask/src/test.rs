@@ -99,6 +99,7 @@ const STEPS: &[Step] = &[
         3,
     ),
     step("fuzz", "all fuzz targets", "cargo xtask fuzz --seconds 20", 3),
+    step("small", "the program without its optional parts", "cargo xtask small", 3),
     step("examples", "code in comments", "cargo test --workspace --doc --no-fail-fast", 2),
     step(
         "manual",

@@ -14,7 +14,7 @@
 use std::sync::LazyLock;
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use policy::config::Config;
+use policy::config::Loaded;
 
 use crate::failure::{Failure, Id, Result};
 
@@ -32,8 +32,10 @@ struct Part {
     feature: &'static str,
     is_built: bool,
     verbs: &'static [&'static str],
-    /// The start of the flags of other verbs.
+    /// The start of the flags of other verbs; a stand-in refuses those that are not here.
     flag: Option<&'static str>,
+    /// Sections of a configuration.
+    sections: &'static [&'static str],
 }
 
 const PARTS: [Part; 4] = [
@@ -41,20 +43,29 @@ const PARTS: [Part; 4] = [
         feature: "cluster",
         is_built: cfg!(feature = "cluster"),
         verbs: &["cluster", "serve-disk"],
-        flag: Some("--cluster"),
+        flag: None,
+        sections: &[],
     },
-    Part { feature: "lab", is_built: cfg!(feature = "lab"), verbs: &["lab", "plan"], flag: None },
+    Part {
+        feature: "lab",
+        is_built: cfg!(feature = "lab"),
+        verbs: &["lab", "plan"],
+        flag: None,
+        sections: &[],
+    },
     Part {
         feature: "notify",
         is_built: cfg!(feature = "notify"),
         verbs: &["notify"],
         flag: Some("--notify"),
+        sections: &["notify", "heartbeat"],
     },
     Part {
         feature: "page",
         is_built: cfg!(feature = "page"),
         verbs: &["page"],
         flag: Some("--page"),
+        sections: &["page"],
     },
 ];
 
@@ -105,17 +116,39 @@ fn named(error: &clap::Error) -> Option<Failure> {
 /// Refuses sections of a configuration for parts that this build lacks.
 ///
 /// # Errors
-/// Names the section and the feature.
-pub(crate) fn check(config: &Config) -> Result<()> {
-    let sections = [
-        ("[page]", config.page != Default::default(), "page"),
-        ("[[notify]]", !config.notify.is_empty(), "notify"),
-        ("[heartbeat]", config.heartbeat.is_some(), "notify"),
-    ];
-    let is_absent = |feature: &str| absent().any(|part| part.feature == feature);
-    let mut used = sections.into_iter().filter(|(_, is_used, _)| *is_used);
-    match used.find(|(_, _, feature)| is_absent(feature)) {
-        Some((section, _, feature)) => Err(refusal(section, feature)),
-        None => Ok(()),
+/// Names the first setting, its place, and the feature.
+pub(crate) fn check(loaded: &Loaded) -> Result<()> {
+    for setting in loaded.settings() {
+        let section = setting.key.split('.').next().unwrap_or_default();
+        let part = absent().find(|part| part.sections.contains(&section));
+        if let (Some(part), Some(origin)) = (part, &setting.origin) {
+            return Err(refusal(&format!("{origin}: {}", setting.key), part.feature));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::flags::Cli;
+
+    #[test]
+    fn a_verb_exists_or_is_explained() {
+        for part in &PARTS {
+            for verb in part.verbs {
+                let error = Cli::command().try_get_matches_from(["parapet", verb, "--help"]);
+                let error = error.expect_err("help ends the parser");
+                assert_eq!(named(&error).is_some(), !part.is_built, "{verb}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_version_names_what_is_missing() {
+        let all = PARTS.iter().all(|part| part.is_built);
+        assert_eq!(version() == env!("CARGO_PKG_VERSION"), all);
     }
 }

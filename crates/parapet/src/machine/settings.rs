@@ -59,8 +59,8 @@ fn document(path: &Path) -> Result<Document> {
 
 /// Tests the texts that only the server understands.
 fn check(loaded: &Loaded) -> Result<()> {
+    absent::check(loaded)?;
     let config = &loaded.config;
-    absent::check(config)?;
     for address in &config.nbd.listen {
         parsed(loaded, "nbd.listen", address, flags::address)?;
     }
