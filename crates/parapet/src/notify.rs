@@ -56,14 +56,14 @@ impl Undelivered {
 
 /// Whom a server tells of events.
 #[derive(clap::Args, Default)]
-pub(crate) struct Flags {
+pub(crate) struct NotifyFlags {
     /// Program to run for each event, as mdadm --monitor does, or a folder of programs; or a URL:
     /// https://HOST/PATH (webhook), ntfy://HOST/TOPIC. May be repeated
     #[arg(long, value_name = "TARGET", value_parser = of_text)]
     notify: Vec<Channel>,
 }
 
-impl Flags {
+impl NotifyFlags {
     /// Returns the channels.
     ///
     /// # Errors

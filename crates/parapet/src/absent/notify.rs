@@ -7,9 +7,9 @@ use crate::failure::Result;
 
 /// No flags: the command line refuses `--notify`.
 #[derive(clap::Args, Default)]
-pub(crate) struct Flags {}
+pub(crate) struct NotifyFlags {}
 
-impl Flags {
+impl NotifyFlags {
     pub(crate) fn channels(&self) -> Result<&[Channel]> {
         Ok(&[])
     }

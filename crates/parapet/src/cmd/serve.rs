@@ -84,7 +84,7 @@ pub(crate) struct Outlets {
     #[arg(long)]
     stdio: bool,
     #[command(flatten)]
-    notify: notify::Flags,
+    notify: notify::NotifyFlags,
     #[command(flatten)]
     control: Control,
     #[command(flatten)]
@@ -180,7 +180,7 @@ impl Outlets {
             aoe_remote_control: config.aoe.remote_control,
             stdio: false,
             // The manager of the daemon has them.
-            notify: notify::Flags::default(),
+            notify: notify::NotifyFlags::default(),
             control,
             page: page::PageFlags::configured(loaded)?,
             health: health::Flags::configured(&config.health),
