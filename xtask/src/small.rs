@@ -37,7 +37,7 @@ const REFUSED: &[(&str, &str)] = &[
 
 /// Configurations with one section each.
 const SECTIONS: &[(&str, &str)] = &[
-    ("notify.toml", "[[notify]]\nname = \"hook\"\nexec = \"/bin/true\"\n"),
+    ("notify.toml", "[[notify]]\nkind = \"exec\"\nname = \"hook\"\nprogram = \"/bin/true\"\n"),
     ("heartbeat.toml", "[heartbeat]\nurl = \"https://localhost/\"\n"),
     ("page.toml", "[page]\nactions = true\n"),
 ];
