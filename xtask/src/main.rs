@@ -19,6 +19,7 @@ mod package;
 mod plots;
 mod scratch;
 mod shell;
+mod small;
 mod steps;
 mod test;
 mod tidy;
@@ -87,6 +88,11 @@ const VERBS: &[Verb] = &[
         name: "deny",
         what: "check licences, bans, sources and advisories of dependencies; or CHECK…",
         run: deny::run,
+    },
+    Verb {
+        name: "small",
+        what: "check the program without its optional parts: dependencies, quickstart, refusals",
+        run: small::run,
     },
     Verb { name: "plots", what: "draw the plots of docs/lab.md from docs/lab", run: plots::run },
     Verb {

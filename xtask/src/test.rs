@@ -99,6 +99,7 @@ const ALL: &[Check] = &[
         "cargo test --manifest-path fuzz/Cargo.toml --lib",
         3,
     ),
+    check("small", "the program without its optional parts", "cargo xtask small", 3),
     check("fuzz", "all fuzz targets", "cargo xtask fuzz --seconds 20", 3),
     alone(check("tests", "unit and integration tests", "cargo test {whole} --no-fail-fast", 10)),
     check(

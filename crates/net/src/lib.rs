@@ -18,6 +18,7 @@
 
 pub mod aoe;
 pub mod bytewise;
+#[cfg(feature = "cluster")]
 pub mod cluster;
 pub mod fuse;
 mod gate;

@@ -10,7 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::page::Page;
 
+mod alerts;
+#[cfg(feature = "cluster")]
 mod cluster;
+#[cfg(feature = "lab")]
 mod comparison;
 mod configuration;
 mod consistency;
@@ -24,20 +27,27 @@ mod job;
 mod jobs;
 mod journal;
 mod kept;
+#[cfg(feature = "lab")]
 mod lab;
 mod listed;
 mod member_disks;
+#[cfg(feature = "notify")]
 mod notified;
 mod order;
+#[cfg(feature = "page")]
+mod page;
 mod prospect;
 mod recovered;
 mod serving;
 mod text;
 
+pub(crate) use alerts::ChannelState;
+#[cfg(feature = "cluster")]
 pub(crate) use cluster::{
     CandidateView, ClusterClient, ClusterDemonstration, ClusterExplained, ClusterMember,
     ClusterServing, ClusterState, ClusterStatus, Sentence,
 };
+#[cfg(feature = "lab")]
 pub(crate) use comparison::{
     ChangeKind, ComparedChange, ComparedLayout, Comparison, LoadSpeed, in_words,
 };
@@ -55,16 +65,20 @@ pub(crate) use job::{Finding, Job, JobKind, LastRebuild, Scrub, ScrubRecord, per
 pub(crate) use jobs::{ArrayJob, Jobs};
 pub(crate) use journal::{Journal, JournalNote, JournalState, JournalView};
 pub(crate) use kept::{KeptCopy, KeptList};
+#[cfg(feature = "lab")]
 pub(crate) use lab::{
     Calibrated, DiskParameter, Disks, Experimented, ModelledDisk, SeedTable, Seeds,
 };
 pub(crate) use member_disks::{
     AttributeRecord, DayValue, DiskRecord, MemberDisks, SelfTestRecord, SmartDay,
 };
-pub(crate) use notified::{ChannelState, Notified, NotifyTest};
+#[cfg(feature = "notify")]
+pub(crate) use notified::{Notified, NotifyTest};
 pub(crate) use order::{DiskHealth, HealthLevel, Order, Part, SmartAttribute, Speed};
+#[cfg(feature = "page")]
+pub(crate) use page::PageView;
 pub(crate) use recovered::{GuessVerdict, GuessView, Recovered};
-pub(crate) use serving::{PageView, Serving};
+pub(crate) use serving::Serving;
 
 /// The answer of a command.
 pub(crate) trait Report: Serialize {

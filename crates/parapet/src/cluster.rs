@@ -14,5 +14,7 @@ pub(crate) mod file;
 pub(crate) mod host;
 pub(crate) mod keys;
 pub(crate) mod links;
-pub(crate) mod show;
+mod show;
 pub(crate) mod store;
+
+pub(crate) use show::demonstrate;

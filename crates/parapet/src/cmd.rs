@@ -19,6 +19,7 @@ mod aoe;
 mod assemble;
 mod attach;
 mod clear;
+#[cfg(feature = "cluster")]
 mod cluster;
 mod completions;
 mod config;
@@ -33,12 +34,16 @@ mod health;
 mod import;
 mod iostat;
 mod jobs;
+#[cfg(feature = "lab")]
 mod lab;
 mod list;
 mod man;
 mod member;
+#[cfg(feature = "notify")]
 mod notify;
+#[cfg(feature = "page")]
 mod page;
+#[cfg(feature = "lab")]
 mod plan;
 pub(crate) mod quickstart;
 mod readd;
@@ -47,6 +52,7 @@ mod replace;
 mod schema;
 mod scrub;
 pub(crate) mod serve;
+#[cfg(feature = "cluster")]
 mod serve_disk;
 mod speed;
 mod start;
@@ -67,7 +73,9 @@ pub(crate) enum Verb {
     Assemble(assemble::Args),
     Serve(serve::Args),
     Daemon(daemon::Args),
+    #[cfg(feature = "cluster")]
     ServeDisk(serve_disk::Args),
+    #[cfg(feature = "cluster")]
     Cluster(cluster::Args),
     Config(config::Args),
     Import(import::Args),
@@ -78,6 +86,7 @@ pub(crate) enum Verb {
     When(when::Args),
     #[command(alias = "history")]
     Events(events::Args),
+    #[cfg(feature = "notify")]
     Notify(notify::Args),
     Iostat(iostat::Args),
     Fail(member::Fail),
@@ -94,6 +103,7 @@ pub(crate) enum Verb {
     Disk(disk::Args),
     Attach(attach::Attach),
     Detach(attach::Detach),
+    #[cfg(feature = "page")]
     Page(page::Args),
     Online(export::Online),
     Offline(export::Offline),
@@ -101,7 +111,9 @@ pub(crate) enum Verb {
     Mask(export::Mask),
     Reservations(export::Reservations),
     Aoe(aoe::Args),
+    #[cfg(feature = "lab")]
     Lab(lab::Args),
+    #[cfg(feature = "lab")]
     Plan(plan::Args),
     Start(start::Args),
     Stop(stop::Args),
@@ -116,7 +128,12 @@ impl Verb {
     /// Returns true for a verb that runs as a server: its log has the changes of state.
     pub(crate) fn is_server(&self) -> bool {
         match self {
-            Verb::Serve(_) | Verb::Daemon(_) | Verb::Page(_) | Verb::ServeDisk(_) => true,
+            Verb::Serve(_) | Verb::Daemon(_) => true,
+            #[cfg(feature = "page")]
+            Verb::Page(_) => true,
+            #[cfg(feature = "cluster")]
+            Verb::ServeDisk(_) => true,
+            #[cfg(feature = "cluster")]
             Verb::Cluster(args) => args.is_server(),
             _ => false,
         }
@@ -134,7 +151,9 @@ impl Verb {
             Verb::Assemble(args) => assemble::run(args, terminal),
             Verb::Serve(args) => serve::run(args, terminal),
             Verb::Daemon(args) => daemon::run(args, terminal),
+            #[cfg(feature = "cluster")]
             Verb::ServeDisk(args) => serve_disk::run(&args, terminal),
+            #[cfg(feature = "cluster")]
             Verb::Cluster(args) => cluster::run(args, terminal),
             Verb::Config(args) => config::run(&args, terminal),
             Verb::Import(args) => import::run(args, terminal),
@@ -142,6 +161,7 @@ impl Verb {
             Verb::List(args) => list::run(&args, terminal),
             Verb::Status(args) => status::run(&args, terminal),
             Verb::Events(args) => events::run(&args, terminal),
+            #[cfg(feature = "notify")]
             Verb::Notify(args) => notify::run(args, terminal),
             Verb::Iostat(args) => iostat::run(&args, terminal),
             Verb::Jobs(args) => jobs::run(&args, terminal),
@@ -159,6 +179,7 @@ impl Verb {
             Verb::Disk(args) => disk::run(&args, terminal),
             Verb::Attach(args) => attach::attach(&args, terminal),
             Verb::Detach(args) => attach::detach(&args, terminal),
+            #[cfg(feature = "page")]
             Verb::Page(args) => page::run(&args, terminal),
             Verb::Online(args) => export::online(&args, terminal),
             Verb::Offline(args) => export::offline(&args, terminal),
@@ -166,7 +187,9 @@ impl Verb {
             Verb::Mask(args) => export::mask(&args, terminal),
             Verb::Reservations(args) => export::reservations(&args, terminal),
             Verb::Aoe(args) => aoe::run(&args, terminal),
+            #[cfg(feature = "lab")]
             Verb::Lab(args) => lab::run(&args, terminal),
+            #[cfg(feature = "lab")]
             Verb::Plan(args) => plan::run(&args, terminal),
             Verb::Start(args) => start::run(&args, terminal),
             Verb::Stop(args) => stop::run(&args, terminal),

@@ -67,6 +67,7 @@ mod watch;
 pub(crate) use aoe::{AoeExport, AoePlace, AoePolicy};
 use crew::{Card, Crew, Way, WorkerCommand};
 use exports::Shown;
+#[cfg(feature = "cluster")]
 pub(crate) use listen::{TurnedAway, bind, origin};
 pub(crate) use orders::of_engine;
 pub(crate) use served::{Known, Served, Story};

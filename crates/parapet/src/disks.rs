@@ -51,7 +51,7 @@ impl Opened {
     /// Wraps an open file or device, with a model before it if the path names one.
     ///
     /// # Errors
-    /// As [`modelled::entry`].
+    /// As [`modelled::check`].
     pub(crate) fn file(path: &Path, file: Rc<FileDisk>, on: &Spawner) -> Result<Opened> {
         if let Some(name) = file.can_freeze() {
             let path = path.display().to_string();
@@ -121,7 +121,7 @@ pub(crate) fn member_path(path: &Path) -> PathBuf {
 /// Returns false if a disk is only a missing file. What is wrong with another text, its opening
 /// reports.
 pub(crate) fn is_there(path: &Path) -> bool {
-    is_remote(path) || modelled::entry(path).is_err() || file_of(path).symlink_metadata().is_ok()
+    is_remote(path) || modelled::check(path).is_err() || file_of(path).symlink_metadata().is_ok()
 }
 
 /// Returns the array's name from `array:NAME` in place of a path.
@@ -181,7 +181,7 @@ pub(crate) async fn open_retrying(
         let opened = remote::open(path, options.read_only, on).await;
         return opened.map_err(|failure| Obstacle { failure, is_served: false });
     }
-    modelled::entry(path).map_err(|failure| Obstacle { failure, is_served: false })?;
+    modelled::check(path).map_err(|failure| Obstacle { failure, is_served: false })?;
     let clock = on.clock();
     let deadline = clock.now() + LETTING_GO;
     loop {
@@ -210,7 +210,7 @@ pub(crate) async fn open_one(path: &Path, options: &Options, on: &Spawner) -> Re
     if is_remote(path) {
         return remote::open(path, options.read_only, on).await;
     }
-    modelled::entry(path)?;
+    modelled::check(path)?;
     let file = FileDisk::open(file_of(path), options, on)?;
     Opened::file(path, file, on)
 }

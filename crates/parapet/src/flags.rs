@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::{Args, Parser, ValueEnum};
 use os::Address;
 
+use crate::absent;
 use crate::client::QUESTION_TIMEOUT;
 use crate::cmd::Verb;
 use crate::probe::Allowed;
@@ -21,7 +22,8 @@ use crate::written;
 /// Combines disks and files into one redundant block device and serves it over NBD and ATA
 /// over Ethernet. The on-disk format is Linux md's.
 #[derive(Parser)]
-#[command(name = "parapet", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(name = "parapet", version = absent::version(), max_term_width = 100)]
+#[command(arg_required_else_help = true)]
 #[command(after_help = "Exit status: 0 done, 1 failed, 2 usage, 3 refused by a safety guard, \
     4 server unreachable or permission denied, 5 no such array or disk, 6 timed out.\n\
     Try `parapet quickstart`. From other tools: `parapet help mdadm`, `parapet help zpool`.")]

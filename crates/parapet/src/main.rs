@@ -11,9 +11,11 @@
 //! Depends on every crate below; no crate depends on it.
 #![forbid(unsafe_code)]
 
+mod absent;
 mod api;
 mod atomic_file;
 mod client;
+#[cfg(feature = "cluster")]
 mod cluster;
 mod cmd;
 mod completion;
@@ -26,11 +28,13 @@ mod failure;
 mod flags;
 mod habit;
 mod http;
+#[cfg(any(feature = "cluster", feature = "notify"))]
 mod https;
 mod images;
 mod local_disks;
 mod machine;
 mod modelled;
+#[cfg(feature = "notify")]
 mod notify;
 mod overlay;
 mod page;
@@ -51,6 +55,10 @@ use std::process::ExitCode;
 use clap::Parser;
 use clap::error::ErrorKind;
 
+#[cfg(not(feature = "cluster"))]
+use absent::cluster;
+#[cfg(not(feature = "notify"))]
+use absent::notify;
 use failure::{Exit, Failure, Id};
 use flags::{Cli, Global};
 use terminal::Terminal;
@@ -76,7 +84,7 @@ fn main() -> ExitCode {
     }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return misunderstood(habit::advised(error)),
+        Err(error) => return misunderstood(habit::advised(absent::explained(error))),
     };
     let terminal = Terminal::new(&cli.global);
     let result = log(&cli.global, cli.verb.is_server()).and_then(|()| cli.verb.run(&terminal));

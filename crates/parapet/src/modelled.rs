@@ -10,13 +10,18 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use io::Disk;
-use lab::disk::catalogue::{Catalogue, Entry};
-use lab::real_time::RealTimeDisk;
 use os::{FileDisk, Options, Spawner};
 
 use crate::disks::{self, Opened};
 use crate::failure::{Failure, Id, Result, of_path};
 use crate::places;
+
+#[cfg(not(feature = "lab"))]
+use crate::absent::real_time;
+#[cfg(feature = "lab")]
+mod real_time;
+
+use real_time::Model;
 
 /// Prefix of a modelled disk in place of a path.
 const MODEL: &str = "model:";
@@ -46,44 +51,49 @@ pub(crate) fn whole(path: &Path) -> Option<PathBuf> {
     Some(format!("{MODEL}{name}:{}", file.display()).into())
 }
 
-/// Returns the catalogue's entry of a modelled disk; none for a plain path.
+/// Returns the model of a modelled disk; none for a plain path.
 ///
 /// # Errors
 /// If the text has another form, or the catalogue has no such disk.
-pub(crate) fn entry(path: &Path) -> Result<Option<&'static Entry>> {
+fn model(path: &Path) -> Result<Option<Model>> {
     if !is_modelled(path) {
         return Ok(None);
     }
-    let text = path.display();
+    let text = path.display().to_string();
     let Some((name, _)) = split(path) else {
         let action = "write it as model:NAME:FILE, for example model:hd501lj:/dev/shm/disk0";
         return Err(Failure::new(Id::Usage, format!("{text}: no model and file"), action));
     };
-    Catalogue::get().entry(name).map(Some).ok_or_else(|| {
-        let message = format!("{text}: no modelled disk is called {name:?}");
-        Failure::new(Id::Usage, message, "list them: parapet lab disks")
-    })
+    Model::named(name, &text).map(Some)
+}
+
+/// Tests that a path is plain, or names a model.
+///
+/// # Errors
+/// If the text has another form, or the catalogue has no such disk.
+pub(crate) fn check(path: &Path) -> Result<()> {
+    model(path).map(drop)
 }
 
 /// Returns the size of a new modelled disk, at most this one; none for a plain path.
 ///
 /// # Errors
-/// As [`entry`].
+/// As [`check`].
 pub(crate) fn new_bytes(path: &Path, most: Option<u64>) -> Result<Option<u64>> {
-    let bytes = |entry: &Entry| entry.bytes().min(most.unwrap_or(u64::MAX));
-    Ok(entry(path)?.map(|entry| bytes(entry) / BLOCK_BYTES * BLOCK_BYTES))
+    let bytes = |model: Model| model.bytes().min(most.unwrap_or(u64::MAX));
+    Ok(model(path)?.map(|model| bytes(model) / BLOCK_BYTES * BLOCK_BYTES))
 }
 
 /// Puts the model before an open file; a plain path stays a plain file.
 ///
 /// # Errors
-/// As [`entry`].
+/// As [`check`].
 pub(crate) fn in_front(path: &Path, file: &Rc<FileDisk>, on: &Spawner) -> Result<Rc<dyn Disk>> {
     let file: Rc<dyn Disk> = Rc::clone(file) as _;
-    let Some(entry) = entry(path)? else { return Ok(file) };
-    let disk = RealTimeDisk::new(entry.build(), file, on.clock());
-    on.spawn_local(disk.run());
-    Ok(Rc::new(disk))
+    match model(path)? {
+        Some(model) => Ok(model.in_front(file, on)),
+        None => Ok(file),
+    }
 }
 
 /// Creates the file of a modelled disk, without data and without reserved space.
@@ -104,14 +114,14 @@ pub(crate) async fn create(path: &Path, bytes: u64, on: &Spawner) -> Result<Open
     opened
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "lab"))]
 mod tests {
     use super::*;
 
     #[test]
     fn a_modelled_disk_is_a_model_and_a_file() {
         let path = Path::new("model:hd501lj:/dev/shm/a:b");
-        assert!(entry(path).unwrap().is_some());
+        assert!(model(path).unwrap().is_some());
         assert_eq!(file_of(path), Path::new("/dev/shm/a:b"));
         assert_eq!(whole(path).as_deref(), Some(path));
         let short = whole(Path::new("model:hd501lj:a")).unwrap();
@@ -120,11 +130,11 @@ mod tests {
         assert_eq!(new_bytes(path, Some(10_000)).unwrap(), Some(8192));
         for plain in ["/dev/sda", "./model:hd501lj:a", "models", "aoe:1.0@eth1"] {
             let plain = Path::new(plain);
-            assert!(entry(plain).unwrap().is_none() && whole(plain).is_none());
+            assert!(model(plain).unwrap().is_none() && whole(plain).is_none());
             assert_eq!(file_of(plain), plain);
         }
         for wrong in ["model:", "model:hd501lj", "model:hd501lj:", "model:none:/a", "model::/a"] {
-            assert!(entry(Path::new(wrong)).is_err(), "{wrong}");
+            assert!(check(Path::new(wrong)).is_err(), "{wrong}");
         }
     }
 }

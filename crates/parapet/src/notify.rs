@@ -54,6 +54,26 @@ impl Undelivered {
     }
 }
 
+/// Whom a server tells of events.
+#[derive(clap::Args, Default)]
+pub(crate) struct NotifyFlags {
+    /// Program to run for each event, as mdadm --monitor does, or a folder of programs; or a URL:
+    /// https://HOST/PATH (webhook), ntfy://HOST/TOPIC. May be repeated
+    #[arg(long, value_name = "TARGET", value_parser = of_text)]
+    notify: Vec<Channel>,
+}
+
+impl NotifyFlags {
+    /// Returns the channels.
+    ///
+    /// # Errors
+    /// As [`check`].
+    pub(crate) fn channels(&self) -> Result<&[Channel]> {
+        self.notify.iter().try_for_each(check)?;
+        Ok(&self.notify)
+    }
+}
+
 /// The channels of a server.
 #[derive(Default)]
 pub(crate) struct Handle {

@@ -112,6 +112,7 @@ impl Page {
     }
 
     /// Adds a text in one colour, folded between words.
+    #[cfg(feature = "lab")]
     pub(crate) fn paragraph(&mut self, style: Style, text: impl AsRef<str>) {
         self.folded(text.as_ref(), 0).iter().for_each(|line| self.styled(style, line));
     }

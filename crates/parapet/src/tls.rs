@@ -22,11 +22,19 @@ use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerCon
 
 use crate::failure::{Failure, Id};
 
+#[cfg(feature = "cluster")]
+mod claims;
 mod files;
+#[cfg(any(feature = "cluster", feature = "page"))]
+mod renewing;
 mod subject;
 
-pub(crate) use files::{Files, Renewing, certificates};
-pub(crate) use subject::{lifetime, subject, uris};
+#[cfg(feature = "cluster")]
+pub(crate) use claims::{lifetime, uris};
+pub(crate) use files::{Files, certificates};
+#[cfg(any(feature = "cluster", feature = "page"))]
+pub(crate) use renewing::Renewing;
+pub(crate) use subject::subject;
 
 use files::authorities;
 

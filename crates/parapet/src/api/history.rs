@@ -19,17 +19,6 @@ pub(crate) enum Severity {
     Error,
 }
 
-impl Severity {
-    /// Its word in JSON.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Severity::Info => "info",
-            Severity::Warning => "warning",
-            Severity::Error => "error",
-        }
-    }
-}
-
 /// An event of an array.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

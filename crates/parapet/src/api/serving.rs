@@ -1,4 +1,4 @@
-//! A server and a web page that are ready, as types and as text.
+//! A server that is ready, as a type and as text.
 
 use serde::{Deserialize, Serialize};
 
@@ -27,14 +27,6 @@ pub(crate) struct Serving {
     pub(crate) page: Option<String>,
 }
 
-/// A web page that is ready.
-#[derive(Clone, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub(crate) struct PageView {
-    /// Its address: `http://ADDRESS:PORT/` or `unix:PATH`.
-    pub(crate) address: String,
-}
-
 impl Report for Serving {
     const SCHEMA: &'static str = "parapet/serve/1";
 
@@ -54,13 +46,5 @@ impl Report for Serving {
             page.field("control", address);
         }
         self.page.iter().for_each(|address| page.field("page", address));
-    }
-}
-
-impl Report for PageView {
-    const SCHEMA: &'static str = "parapet/page/1";
-
-    fn text(&self, page: &mut Page) {
-        page.field("page", &self.address);
     }
 }

@@ -18,14 +18,15 @@ use ::cluster::config::State;
 use ::cluster::ids::{ClientId, MemberId};
 use ::cluster::session::{Ask, Report, Told};
 use ::io::{Clock, Disk, Op, Pool};
-use os::{Address, Socket, Spawner};
+use os::{Address, Signals, Socket, Spawner};
 
 use self::processes::Processes;
 use self::writer::{PIECE_BYTES, Writer};
 use super::file::Cluster;
 use super::links::ask;
 use crate::api::ClusterDemonstration;
-use crate::failure::{Failure, Id, Result};
+use crate::daemon::first;
+use crate::failure::{Exit, Failure, Id, Result};
 use crate::terminal::Terminal;
 
 /// How long each step may take.
@@ -36,11 +37,34 @@ const GLANCE: Duration = Duration::from_millis(50);
 const VICTIM_MEMBER: usize = 1;
 const VICTIM_CLIENT: usize = 0;
 
+/// Runs the demonstration, until it is interrupted, and reports it.
+///
+/// # Errors
+/// If a step fails, or bytes come back different.
+pub(crate) async fn demonstrate(
+    on: &Spawner,
+    signals: &Signals,
+    terminal: &Terminal,
+) -> Result<Exit> {
+    let interrupted = async {
+        signals.next().await;
+    };
+    let shown = first(run(on, terminal), interrupted).await.unwrap_or_else(|| {
+        Err(Failure::new(Id::Failed, "interrupted", "run it again to see the rest"))
+    })?;
+    terminal.report(&shown);
+    if shown.wrong_bytes > 0 {
+        let message = format!("{} bytes came back different", shown.wrong_bytes);
+        return Err(Failure::new(Id::Verification, message, "please report it"));
+    }
+    Ok(Exit::Done)
+}
+
 /// Runs the demonstration; leaves nothing behind.
 ///
 /// # Errors
 /// If a step fails.
-pub(crate) async fn run(on: &Spawner, terminal: &Terminal) -> Result<ClusterDemonstration> {
+async fn run(on: &Spawner, terminal: &Terminal) -> Result<ClusterDemonstration> {
     let began = on.clock().now();
     let processes = Processes::start()?;
     let cluster = processes.create(on).await?;

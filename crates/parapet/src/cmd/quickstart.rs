@@ -20,7 +20,7 @@ use layout::md::Superblock;
 use metadata::create::NewArray;
 use os::{Address, Options, Signals, Spawner};
 
-use crate::cluster::show;
+use crate::cluster;
 use crate::cmd::{create, serve};
 use crate::daemon::{Daemon, Served, first};
 use crate::demo::{self, Demo};
@@ -55,7 +55,8 @@ pub(crate) struct Args {
     yes: bool,
     /// Instead: run a cluster on this machine, three disks and two clients, for half a minute; kill
     /// a member, a coordinator and a client; verify, clean up, and exit
-    #[arg(long, conflicts_with_all = ["dir", "tcp", "member_size", "demo"])]
+    #[arg(long, conflicts_with_all = ["dir", "tcp", "member_size", "demo"],
+        hide = cfg!(not(feature = "cluster")))]
     cluster: bool,
     #[command(flatten)]
     assembly: AssemblyFlags,
@@ -79,7 +80,7 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
     let on = executor.spawner();
     let signals = serve::catch(&on)?;
     if args.cluster {
-        return executor.block_on(show_cluster(&on, &signals, terminal));
+        return executor.block_on(cluster::demonstrate(&on, &signals, terminal));
     }
     for socket in ["nbd.sock", "control.sock"] {
         check_length(&args.dir.join(socket))?;
@@ -117,22 +118,6 @@ pub(crate) fn run(args: Args, terminal: &Terminal) -> Result<Exit> {
         let _ = fs::remove_dir(&args.dir);
     }
     outcome
-}
-
-/// Demonstrates a cluster.
-async fn show_cluster(on: &Spawner, signals: &Signals, terminal: &Terminal) -> Result<Exit> {
-    let interrupted = async {
-        signals.next().await;
-    };
-    let shown = first(show::run(on, terminal), interrupted).await.unwrap_or_else(|| {
-        Err(Failure::new(Id::Failed, "interrupted", "run it again to see the rest"))
-    })?;
-    terminal.report(&shown);
-    if shown.wrong_bytes > 0 {
-        let message = format!("{} bytes came back different", shown.wrong_bytes);
-        return Err(Failure::new(Id::Verification, message, "please report it"));
-    }
-    Ok(Exit::Done)
 }
 
 /// Refuses paths that the kernel does not accept, before creating anything.

@@ -7,7 +7,6 @@ use clap::ValueEnum;
 use net::nbd::limits::{DEFAULT_MEMORY, MAX_PAYLOAD};
 use net::nbd::wire::MAX_STRING_BYTES;
 use os::{Address, Listener, Signals, Spawner, Stdio};
-use policy::alerts::Channel;
 use policy::config::Loaded;
 
 use crate::api::Serving;
@@ -21,10 +20,13 @@ use crate::terminal::Terminal;
 use crate::{notify, places, systemd, tls};
 
 mod health;
+#[cfg(feature = "page")]
 mod page;
 mod reload;
 pub(crate) mod sources;
 
+#[cfg(not(feature = "page"))]
+use crate::absent::page;
 pub(crate) use sources::{Sources, members_among, resting};
 
 /// More threads than any current machine can use.
@@ -81,10 +83,8 @@ pub(crate) struct Outlets {
     /// Serve one NBD client over standard input and output, then exit
     #[arg(long)]
     stdio: bool,
-    /// Program to run for each event, as mdadm --monitor does, or a folder of programs; or a URL:
-    /// https://HOST/PATH (webhook), ntfy://HOST/TOPIC. May be repeated
-    #[arg(long, value_name = "TARGET", value_parser = notify::of_text)]
-    notify: Vec<Channel>,
+    #[command(flatten)]
+    notify: notify::NotifyFlags,
     #[command(flatten)]
     control: Control,
     #[command(flatten)]
@@ -180,7 +180,7 @@ impl Outlets {
             aoe_remote_control: config.aoe.remote_control,
             stdio: false,
             // The manager of the daemon has them.
-            notify: Vec::new(),
+            notify: notify::NotifyFlags::default(),
             control,
             page: page::PageFlags::configured(loaded)?,
             health: health::Flags::configured(&config.health),
@@ -211,8 +211,7 @@ impl Outlets {
         // Report configuration errors before opening anything.
         let tls = self.tls.identity()?;
         let daemon = Daemon::with_memory(&on, tls, threads, self.nbd_memory.0)?;
-        self.notify.iter().try_for_each(notify::check)?;
-        daemon.notify(&self.notify, None);
+        daemon.notify(self.notify.channels()?, None);
         executor.block_on(async {
             let opened = match take_in(&daemon).await {
                 Ok(()) => self.open(&daemon, &on).await,

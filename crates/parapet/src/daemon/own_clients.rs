@@ -6,24 +6,25 @@
 
 use std::cell::RefCell;
 
-use crate::disk_health;
+/// A thread that ends when this is dropped.
+type Running = Box<dyn Send>;
 
 /// See the module.
 #[derive(Default)]
 pub(crate) struct OwnClients {
-    page: RefCell<Option<panel::Running>>,
-    watcher: RefCell<Option<disk_health::Running>>,
+    page: RefCell<Option<Running>>,
+    watcher: RefCell<Option<Running>>,
 }
 
 impl OwnClients {
     /// Takes a page that was started.
-    pub(crate) fn set_page(&self, page: panel::Running) {
-        self.page.replace(Some(page));
+    pub(crate) fn set_page(&self, page: impl Send + 'static) {
+        self.page.replace(Some(Box::new(page)));
     }
 
     /// Takes a watcher that was started.
-    pub(crate) fn set_watcher(&self, watcher: disk_health::Running) {
-        self.watcher.replace(Some(watcher));
+    pub(crate) fn set_watcher(&self, watcher: impl Send + 'static) {
+        self.watcher.replace(Some(Box::new(watcher)));
     }
 
     /// Ends the page, while the arrays are served.

@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::ValueEnum;
-use panel::{Listen, Protection, Unprotected};
 use policy::config::{Document, Loaded};
 
+use crate::absent;
 use crate::api::Order;
 use crate::daemon::AoePlace;
 use crate::engine::Cache;
@@ -15,6 +15,9 @@ use crate::flags;
 use crate::remote::{self, RemoteAddress};
 use crate::size::Size;
 use crate::tls::Files;
+
+#[cfg(feature = "page")]
+mod page;
 
 /// Where the configuration is, unless the user names another file.
 pub(crate) const USUAL: &str = "/etc/parapet/parapet.toml";
@@ -56,12 +59,14 @@ fn document(path: &Path) -> Result<Document> {
 
 /// Tests the texts that only the server understands.
 fn check(loaded: &Loaded) -> Result<()> {
+    absent::check(loaded)?;
     let config = &loaded.config;
     for address in &config.nbd.listen {
         parsed(loaded, "nbd.listen", address, flags::address)?;
     }
     check_tls(loaded)?;
-    check_page(loaded)?;
+    #[cfg(feature = "page")]
+    page::check(loaded)?;
     if let Some(folder) = config.arrays.scan.iter().find(|folder| !folder.starts_with('/')) {
         return Err(mistake(loaded, "arrays.scan", folder, "name a folder by its whole path"));
     }
@@ -75,27 +80,6 @@ fn check(loaded: &Loaded) -> Result<()> {
         parsed(loaded, "arrays.threads", &threads, wrong)?;
     }
     remote::refuse_same(&remote)
-}
-
-/// Tests the page: each address has the protection that it needs.
-fn check_page(loaded: &Loaded) -> Result<()> {
-    let page = &loaded.config.page;
-    let Some(text) = &page.listen else { return Ok(()) };
-    let listen = parsed(loaded, "page.listen", text, |text| text.parse::<Listen>())?;
-    let protection = Protection {
-        tls: page.tls_cert.is_some(),
-        client_certificates: page.tls_ca.is_some(),
-        login: page.login.is_some(),
-    };
-    protection.check(&listen, page.actions).map_err(|why| {
-        let (key, text, remedy) = match why {
-            Unprotected::NoTls => ("page.listen", text.as_str(), "add page.tls_cert"),
-            Unprotected::Open => ("page.listen", text.as_str(), "add page.login or page.tls_ca"),
-            Unprotected::OpenActions => ("page.actions", "true", "add page.login or page.tls_ca"),
-            Unprotected::TlsOnUnix => ("page.listen", text.as_str(), "leave out page.tls_cert"),
-        };
-        mistake(loaded, key, text, &format!("{why}; {remedy}"))
-    })
 }
 
 /// Tests that certificates have their keys.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use policy::alerts::Notice;
+use policy::alerts::{Notice, Severity};
 
 use super::{Undelivered, text};
 
@@ -58,7 +58,11 @@ fn run(program: &Path, notice: &Notice) -> Option<String> {
     command.arg(&event.word).arg(&event.array).args(&event.member);
     // Standard output is the server's report; errors go to its log.
     command.stdin(Stdio::null()).stdout(Stdio::null());
-    let severity = super::severity(event).word();
+    let severity = match event.severity {
+        Severity::Info => "info",
+        Severity::Warning => "warning",
+        Severity::Error => "error",
+    };
     command.env("PARAPET_ARRAY", &event.array).env("PARAPET_UUID", &event.uuid);
     command.env("PARAPET_EVENT", &event.word).env("PARAPET_SEVERITY", severity);
     command.env("PARAPET_MEMBER", event.member.as_deref().unwrap_or_default());

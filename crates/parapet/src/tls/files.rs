@@ -1,13 +1,13 @@
-//! The files of a TLS server, and their renewal.
+//! The files of a TLS server.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{RootCertStore, ServerConfig};
 
 use crate::failure::{Failure, Id, Result};
 
@@ -74,7 +74,8 @@ impl Files {
     ///
     /// # Errors
     /// Names the file and its problem.
-    pub(crate) fn client(&self) -> Result<ClientConfig> {
+    #[cfg(feature = "cluster")]
+    pub(crate) fn client(&self) -> Result<rustls::ClientConfig> {
         let chain = certificates(&self.certificate).map_err(|why| bad(&self.certificate, why))?;
         let key = private_key(&self.key)?;
         let roots = match &self.authority {
@@ -82,23 +83,12 @@ impl Files {
             None => RootCertStore::empty(),
         };
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder = ClientConfig::builder_with_provider(provider)
+        let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .map_err(|error| bad(&self.certificate, error.to_string()))?
             .with_root_certificates(roots);
         let config = builder.with_client_auth_cert(chain, key);
         config.map_err(|error| bad(&self.key, error.to_string()))
-    }
-
-    /// What changes with the content of a file: inode, size, time of the last change. None for a
-    /// file that is missing.
-    fn stamps(&self) -> Vec<Option<(u64, u64, i64, i64)>> {
-        let files = [&self.certificate, &self.key].into_iter().chain(&self.authority);
-        let stamp = |path: &PathBuf| {
-            let stat = std::fs::metadata(path).ok()?;
-            Some((stat.ino(), stat.len(), stat.mtime(), stat.mtime_nsec()))
-        };
-        files.map(stamp).collect()
     }
 }
 
@@ -137,61 +127,4 @@ pub(super) fn authorities(path: &Path) -> std::result::Result<RootCertStore, Str
         roots.add(certificate).map_err(|error| error.to_string())?;
     }
     Ok(roots)
-}
-
-/// A configuration that follows its files: a renewed certificate needs no restart.
-pub(crate) struct Renewing<C> {
-    files: Files,
-    read: fn(&Files) -> Result<C>,
-    /// For the log.
-    reader: &'static str,
-    state: Mutex<State<C>>,
-}
-
-struct State<C> {
-    /// Of the files that were read last, whether they were of use or not.
-    stamps: Vec<Option<(u64, u64, i64, i64)>>,
-    config: C,
-}
-
-impl<C: Clone> Renewing<C> {
-    /// Reads the files.
-    ///
-    /// # Errors
-    /// Those of `read`.
-    pub(crate) fn load(
-        files: Files,
-        read: fn(&Files) -> Result<C>,
-        reader: &'static str,
-    ) -> Result<Renewing<C>> {
-        let stamps = files.stamps();
-        let state = Mutex::new(State { stamps, config: read(&files)? });
-        Ok(Renewing { files, read, reader, state })
-    }
-
-    /// Returns the files that it follows.
-    pub(crate) fn files(&self) -> &Files {
-        &self.files
-    }
-
-    /// Returns the configuration for a new connection. Reads the files again if they have changed;
-    /// while they are of no use, the old ones hold: certificate and key may change one by one.
-    pub(crate) fn current(&self) -> C {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let stamps = self.files.stamps();
-        if stamps != state.stamps {
-            state.stamps = stamps;
-            let (certificate, reader) = (self.files.certificate.display(), self.reader);
-            match (self.read)(&self.files) {
-                Ok(config) => {
-                    state.config = config;
-                    tracing::info!("{certificate}: {reader} has read its certificate again");
-                }
-                Err(failure) => {
-                    tracing::error!("{reader} keeps its old certificate: {failure}");
-                }
-            }
-        }
-        state.config.clone()
-    }
 }
