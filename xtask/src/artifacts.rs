@@ -1,11 +1,11 @@
 //! What the tests run: every program and test of the workspace, built once in the profile `dev`.
 //!
 //! Cargo builds a crate again for each other set of features, and the set depends on the packages
-//! that are chosen together. So all verbs that test choose all packages, by [`WHOLE`]:
+//! that are chosen together. So all verbs that test choose the same ones:
 //!
 //! ```text
-//!   cargo build WHOLE ─┬─▶ parapet, sim, torture, hosts, vm, xstate
-//!                      └─▶ the tests of each package        mutants are possible in all of them
+//!   cargo build PACKAGES ─┬─▶ parapet, sim, torture, hosts, vm, xstate
+//!                         └─▶ the tests of each package     mutants are possible in all of them
 //! ```
 
 use crate::failure::Failure;
@@ -14,10 +14,11 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Selects all targets of all packages but this one, which runs meanwhile. `--tests` would leave
-/// out those that a plain `cargo test` leaves out; a pattern of names does not.
-pub(crate) const WHOLE: &str =
-    "--workspace --exclude xtask --lib --bins --test * --features parapet-sim/broken";
+/// All packages but this one, which runs meanwhile.
+pub(crate) const PACKAGES: &str = "--workspace --exclude xtask --features parapet-sim/broken";
+/// All their programs and integration tests. `--tests` would leave out those that a plain `cargo
+/// test` leaves out; a pattern of names does not.
+pub(crate) const TARGETS: &str = "--lib --bins --test *";
 
 /// Where each program and test is.
 pub(crate) struct Artifacts {
@@ -30,8 +31,9 @@ impl Artifacts {
     /// Builds what has changed.
     pub(crate) fn build(root: &Path) -> Result<Artifacts, Failure> {
         let options = ["--quiet", "--message-format=json-render-diagnostics"];
-        let words: Vec<_> = ["cargo", "build"].into_iter().chain(WHOLE.split(' ')).collect();
-        let messages = shell::output(root, &[&words[..], &options].concat())?;
+        let chosen = [PACKAGES, TARGETS].into_iter().flat_map(|words| words.split(' '));
+        let words: Vec<_> = ["cargo", "build"].into_iter().chain(options).chain(chosen).collect();
+        let messages = shell::output(root, &words)?;
         let mut found = Artifacts { programs: BTreeMap::new(), tests: BTreeMap::new() };
         for line in messages.lines() {
             if let Ok(message) = serde_json::from_str(line) {

@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::shell;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Instant;
 
 /// Coverage passes of LLVM that need no nightly compiler.
 const COVERAGE: &str = "--cfg fuzzing -Cpasses=sancov-module \
@@ -24,15 +25,24 @@ const HANG_SECONDS: u64 = 30;
 const CANARY_SECONDS: u64 = 120;
 const CANARY: &str = "canary";
 
+/// When a target ends.
+#[derive(Clone, Copy)]
+enum Limit {
+    /// After so many inputs: the same ones each time.
+    Runs(u64),
+    Seconds(u64),
+}
+
 struct Options {
-    seconds: u64,
+    /// Seconds are shared by the targets.
+    limit: Limit,
     seed: u64,
     file: Option<String>,
     targets: Vec<String>,
 }
 
-/// `--seconds N` (20, shared by the targets), `--seed S` (1), TARGET… (all); `--file PATH TARGET`;
-/// `--list`.
+/// `--seconds N` (20, shared by the targets) or `--runs N` (inputs of each target), `--seed S` (1),
+/// TARGET… (all); `--file PATH TARGET`; `--list`.
 pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let root = shell::root()?;
     let known = targets(&root)?;
@@ -51,18 +61,18 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
             _ => Err(Failure::reported()),
         };
     }
-    let found = fuzz.fuzz(CANARY, CANARY_SECONDS, options.seed)?;
+    let found = fuzz.fuzz(CANARY, Limit::Seconds(CANARY_SECONDS), options.seed)?;
     if !found.failed {
         return Err(Failure::new("the canary was not found", "check the coverage passes"));
     }
     let (mut passed, mut failed) = (0, 0);
     for (index, target) in options.targets.iter().enumerate() {
-        // The shares add up to the whole, also where it does not divide.
-        let (count, index) = (options.targets.len() as u64, index as u64);
-        let share = options.seconds * (index + 1) / count - options.seconds * index / count;
-        let result = fuzz.fuzz(target, share.max(1), options.seed)?;
+        let limit = share(options.limit, index as u64, options.targets.len() as u64);
+        let started = Instant::now();
+        let result = fuzz.fuzz(target, limit, options.seed)?;
         let word = if result.failed { "FAILED" } else { "ok" };
-        println!("{target:<18} {:>10} runs in {share:>4} s  {word}", result.executions);
+        let seconds = started.elapsed().as_secs();
+        println!("{target:<18} {:>10} runs in {seconds:>4} s  {word}", result.executions);
         if result.failed {
             println!("{}", result.log);
         }
@@ -73,17 +83,32 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     if failed == 0 { Ok(()) } else { Err(Failure::reported()) }
 }
 
+/// The limit of one target. The shares of a time add up to it, also where it does not divide.
+fn share(limit: Limit, index: u64, count: u64) -> Limit {
+    match limit {
+        Limit::Runs(_) => limit,
+        Limit::Seconds(all) => {
+            Limit::Seconds((all * (index + 1) / count - all * index / count).max(1))
+        }
+    }
+}
+
 fn parse(arguments: &[String], known: Vec<String>) -> Result<Options, Failure> {
     let usage = |what: String| {
-        Failure::new(what, "usage: cargo xtask fuzz [--seconds N] [--seed N] [--file PATH] TARGET…")
+        Failure::new(
+            what,
+            "usage: cargo xtask fuzz [--seconds N | --runs N] [--seed N] [--file PATH] TARGET…",
+        )
     };
-    let mut options = Options { seconds: 20, seed: 1, file: None, targets: Vec::new() };
+    let mut options =
+        Options { limit: Limit::Seconds(20), seed: 1, file: None, targets: Vec::new() };
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or_else(|| usage(format!("{word}: no value")));
         let number = |text: &String| text.parse().map_err(|_| usage(format!("{text}: no number")));
         match word.as_str() {
-            "--seconds" => options.seconds = number(value()?)?,
+            "--seconds" => options.limit = Limit::Seconds(number(value()?)?),
+            "--runs" => options.limit = Limit::Runs(number(value()?)?),
             "--seed" => options.seed = number(value()?)?,
             "--file" => options.file = Some(value()?.clone()),
             name if known.iter().any(|target| target == name) => options.targets.push(name.into()),
@@ -127,7 +152,7 @@ struct Outcome {
 }
 
 impl Fuzz {
-    /// Builds the targets, and writes the seeds.
+    /// Builds the targets, runs the tests of their crate (the corpus), and writes the seeds.
     fn compile(&self, root: &Path) -> Result<(), Failure> {
         let [manifest, build] = [self.source.join("Cargo.toml"), self.build.clone()]
             .map(|path| path.to_string_lossy().into_owned());
@@ -139,16 +164,16 @@ impl Fuzz {
             command
         };
         let seeds = self.build.join("seeds");
-        for mut command in [cargo("build"), cargo("run")] {
-            if command.get_args().next().is_some_and(|verb| verb == "run") {
-                command.args(["--bin", "seeds", "--"]).arg(&seeds);
-            }
-            let built = command.status().is_ok_and(|status| status.success());
-            if !built {
-                return Err(Failure::new(
-                    "the fuzz targets do not build",
-                    "read the messages above",
-                ));
+        let [build, mut test, mut write] = ["build", "test", "run"].map(cargo);
+        test.arg("--lib");
+        write.args(["--bin", "seeds", "--"]).arg(&seeds);
+        for (mut command, what) in [
+            (build, "the fuzz targets do not build"),
+            (test, "a test of the fuzz targets fails"),
+            (write, "the seeds cannot be written"),
+        ] {
+            if !command.status().is_ok_and(|status| status.success()) {
+                return Err(Failure::new(what, "read the messages above"));
             }
         }
         Ok(())
@@ -163,8 +188,8 @@ impl Fuzz {
         command
     }
 
-    /// Fuzzes one target for this many seconds.
-    fn fuzz(&self, target: &str, seconds: u64, seed: u64) -> Result<Outcome, Failure> {
+    /// Fuzzes one target.
+    fn fuzz(&self, target: &str, limit: Limit, seed: u64) -> Result<Outcome, Failure> {
         let failure = |error: std::io::Error| {
             Failure::new(format!("{target}: {error}"), "run `cargo clean` and try again")
         };
@@ -176,7 +201,11 @@ impl Fuzz {
         }
         let mut command = self.command(target);
         // A seed of 0 is a random one for libFuzzer.
-        command.args([format!("-seed={}", seed.max(1)), format!("-max_total_time={seconds}")]);
+        let limit = match limit {
+            Limit::Runs(runs) => format!("-runs={runs}"),
+            Limit::Seconds(seconds) => format!("-max_total_time={seconds}"),
+        };
+        command.args([format!("-seed={}", seed.max(1)), limit]);
         command.args(["-print_final_stats=1", "-verbosity=1"]);
         if of_target.join("dictionary").is_file() {
             command.arg(format!("-dict={}", of_target.join("dictionary").display()));

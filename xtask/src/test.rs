@@ -3,7 +3,7 @@
 //! Draws no new seeds: a red run means that the change is wrong. `cargo sim --commit` and the
 //! nightly draw them.
 
-use crate::artifacts::WHOLE;
+use crate::artifacts::{PACKAGES, TARGETS};
 use crate::failure::Failure;
 use crate::lanes::{self, Planned};
 use crate::scratch;
@@ -24,8 +24,8 @@ const ENGINE: &str = "-p parapet-parity -p parapet-layout -p parapet-io -p parap
 struct Check {
     name: &'static str,
     what: &'static str,
-    /// `{whole}` is [`WHOLE`], `{engine}` is [`ENGINE`], `sim` is the simulator that an earlier
-    /// step has built. Arguments contain no spaces.
+    /// `{packages}`, `{targets}` and `{engine}` are [`PACKAGES`], [`TARGETS`] and [`ENGINE`]; `sim`
+    /// is the simulator that an earlier step has built. Arguments contain no spaces.
     command: &'static str,
     /// Its usual time on two cores, rounded up.
     minutes: u64,
@@ -80,7 +80,7 @@ const ALL: &[Check] = &[
     TIDY,
     check("tools", "install the tools that tests need", "cargo xtask tools", 3),
     check("xtask", "tests of this tool", "cargo test -p xtask", 1),
-    alone(check(BUILD, "all programs and tests", "cargo build {whole}", 5)),
+    alone(check(BUILD, "all programs and tests", "cargo build {packages} {targets}", 5)),
     check(
         "fuzz-fmt",
         "code format of the fuzz targets",
@@ -93,15 +93,20 @@ const ALL: &[Check] = &[
         "cargo clippy --manifest-path fuzz/Cargo.toml --all-targets -- -D warnings",
         2,
     ),
-    check(
-        "fuzz-tests",
-        "corpus of the fuzz targets",
-        "cargo test --manifest-path fuzz/Cargo.toml --lib",
-        3,
-    ),
     check("small", "the program without its optional parts", "cargo xtask small", 3),
-    check("fuzz", "all fuzz targets", "cargo xtask fuzz --seconds 20", 3),
-    alone(check("tests", "unit and integration tests", "cargo test {whole} --no-fail-fast", 10)),
+    check("fuzz", "corpus and first inputs of all targets", "cargo xtask fuzz --runs 2000", 3),
+    check(
+        "program",
+        "tests of the program",
+        "cargo test {packages} --no-fail-fast --test program",
+        8,
+    ),
+    check(
+        "tests",
+        "unit and integration tests of all else",
+        "cargo test {packages} --no-fail-fast --lib --bins --tests",
+        5,
+    ),
     check(
         "interop",
         "real kernels: one array of each layout in both directions; the kernel's NBD client",
@@ -205,7 +210,8 @@ fn chosen(table: &[Check], names: &[&str]) -> Result<Vec<Check>, Failure> {
 }
 
 fn line(check: &Check) -> String {
-    check.command.replace("{whole}", WHOLE).replace("{engine}", ENGINE)
+    let words = [("{packages}", PACKAGES), ("{targets}", TARGETS), ("{engine}", ENGINE)];
+    words.iter().fold(check.command.to_owned(), |line, (name, words)| line.replace(name, words))
 }
 
 fn planned<'a>(check: &Check, line: &'a str) -> Planned<'a> {

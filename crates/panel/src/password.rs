@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use argon2::{Config, verify_encoded};
+use argon2::{Config, Variant, verify_encoded};
 
 use crate::session::random;
 
@@ -16,6 +16,10 @@ use crate::session::random;
 pub const LEAST_PASSWORD_BYTES: usize = 8;
 /// The most bytes of a password.
 pub const MOST_PASSWORD_BYTES: usize = 1024;
+/// Memory of a hash, in KiB (OWASP's recommendation for two passes).
+const MEMORY_KIB: u32 = 19 * 1024;
+/// Passes over that memory.
+const PASSES: u32 = 2;
 /// Bytes of the salt of a hash.
 const SALT_BYTES: usize = 16;
 /// The most bytes of a password file.
@@ -50,8 +54,14 @@ impl PasswordFile {
             return Err(wrong(&format!("the password has {bytes} bytes; it needs {range}")));
         }
         let salt = random::<SALT_BYTES>();
-        // Argon2id, 19 MiB, two passes.
-        let hash = argon2::hash_encoded(password.as_bytes(), &salt, &Config::default());
+        let config = Config {
+            variant: Variant::Argon2id,
+            mem_cost: MEMORY_KIB,
+            time_cost: PASSES,
+            lanes: 1,
+            ..Config::default()
+        };
+        let hash = argon2::hash_encoded(password.as_bytes(), &salt, &config);
         let hash = hash.map_err(|error| wrong(&error.to_string()))?;
         let mut name = path.as_os_str().to_owned();
         name.push(format!(".{}.new", std::process::id()));
@@ -137,7 +147,10 @@ mod tests {
             assert!(!file.verify(other).unwrap(), "{other}");
         }
         let first = fs::read_to_string(&path).unwrap();
-        assert!(first.starts_with("$argon2id$v=19$") && !first.contains("horse"), "{first}");
+        assert!(
+            first.starts_with("$argon2id$v=19$m=19456,t=2,p=1$") && !first.contains("horse"),
+            "{first}"
+        );
         PasswordFile::create(&path, "battery staple").unwrap();
         assert!(file.verify("battery staple").unwrap() && !file.verify("correct horse").unwrap());
         PasswordFile::create(&path, "correct horse").unwrap();

@@ -50,11 +50,12 @@ fn scaled(number: &str, factor: u64) -> Result<u64, String> {
     let parse = |text| digits(text).map_err(|_| format!("{number} is no size"));
     let tenths = 10_u128.pow(fraction.len() as u32);
     let units = u128::from(parse(whole)?) * tenths + u128::from(parse(fraction)?);
-    let bytes = units * u128::from(factor);
+    let beyond = "more than 16 EiB";
+    let bytes = units.checked_mul(u128::from(factor)).ok_or(beyond)?;
     if !bytes.is_multiple_of(tenths) {
         return Err(format!("{number} times {factor} is not a whole number of bytes"));
     }
-    u64::try_from(bytes / tenths).map_err(|_| "more than 16 EiB".into())
+    u64::try_from(bytes / tenths).map_err(|_| beyond.into())
 }
 
 impl Size {
@@ -130,6 +131,8 @@ mod tests {
             ("1.2.3", 0),
             ("0.0001", 0),
             ("99999999999999999999", 0),
+            // Beyond 128 bits before the point is moved.
+            ("1847446047370.55184744615E", 0),
             ("1kk", 0),
         ] {
             let read = text.parse::<Size>();
