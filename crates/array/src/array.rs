@@ -9,7 +9,7 @@ use std::future::Future;
 use std::rc::Rc;
 
 use io::broken::{Broken, broken};
-use io::{Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, ZeroSupport};
+use io::{Boxed, Clock, Completion, Disk, Done, Limits, Mailbox, Op, TaskSet, ZeroSupport};
 use layout::md::Superblock;
 use layout::private::checksums::Seed;
 use layout::{Family, Geometry, MemberId, Mode, RangeSet, Slot};
@@ -211,8 +211,8 @@ impl Array {
     /// # Errors
     /// Refused if data would be lost, for example because parity is not in sync, or if the member
     /// has no slot.
-    pub async fn fail(&self, id: MemberId) -> Result<()> {
-        self.inner.keeper.command(Command::Fail(id)).await
+    pub fn fail(&self, id: MemberId) -> Boxed<'_, Result<()>> {
+        Box::pin(async move { self.inner.keeper.command(Command::Fail(id)).await })
     }
 
     /// Removes a member whose data is gone, if the level can work without it. Data that parity
@@ -220,8 +220,8 @@ impl Array {
     ///
     /// # Errors
     /// Refused if the array would fail without it, or if the member has no slot.
-    pub async fn lose(&self, id: MemberId) -> Result<()> {
-        self.inner.keeper.command(Command::Lose(id)).await
+    pub fn lose(&self, id: MemberId) -> Boxed<'_, Result<()>> {
+        Box::pin(async move { self.inner.keeper.command(Command::Lose(id)).await })
     }
 
     /// Like [`Array::lose`], for a member whose data was truncated while in use. None of its
@@ -229,8 +229,8 @@ impl Array {
     ///
     /// # Errors
     /// As [`Array::lose`].
-    pub async fn lose_truncated(&self, id: MemberId) -> Result<()> {
-        self.inner.keeper.command(Command::LoseTruncated(id)).await
+    pub fn lose_truncated(&self, id: MemberId) -> Boxed<'_, Result<()>> {
+        Box::pin(async move { self.inner.keeper.command(Command::LoseTruncated(id)).await })
     }
 
     /// Adds a disk as a spare; an empty slot takes it at once. For an array whose shards are all
@@ -238,9 +238,11 @@ impl Array {
     ///
     /// # Errors
     /// Refused if the disk is too small or a member already.
-    pub async fn add(&self, disk: Rc<dyn Disk>, name: &str) -> Result<MemberId> {
-        let newcomer = self.admit(disk, name).await?;
-        self.add_prepared(newcomer).await
+    pub fn add<'a>(&'a self, disk: Rc<dyn Disk>, name: &'a str) -> Boxed<'a, Result<MemberId>> {
+        Box::pin(async move {
+            let newcomer = self.admit(disk, name).await?;
+            self.add_prepared(newcomer).await
+        })
     }
 
     /// Brings a member back to its slot, copying only what has changed since it left. For an array
@@ -249,9 +251,11 @@ impl Array {
     /// # Errors
     /// Refused if the disk does not belong to an empty slot, or too much has happened since: then
     /// [`Array::add`] it as a new one.
-    pub async fn readd(&self, disk: Rc<dyn Disk>, name: &str) -> Result<MemberId> {
-        let newcomer = self.readmit(disk, name).await?;
-        self.add_prepared(newcomer).await
+    pub fn readd<'a>(&'a self, disk: Rc<dyn Disk>, name: &'a str) -> Boxed<'a, Result<MemberId>> {
+        Box::pin(async move {
+            let newcomer = self.readmit(disk, name).await?;
+            self.add_prepared(newcomer).await
+        })
     }
 
     /// The first half of [`Array::add`]: admits the disk. Before the second half, each front on
@@ -260,30 +264,34 @@ impl Array {
     ///
     /// # Errors
     /// As [`Array::add`].
-    pub async fn admit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Newcomer> {
-        self.inner.drained(name, None).await?;
-        let admitted = self.inner.keeper.metadata.admit(Rc::clone(&disk), name).await?;
-        let (id, offset) = (admitted.id, admitted.data_offset);
-        Ok(self.introduce((id, name, offset, RangeSet::new()), &disk, None))
+    pub fn admit<'a>(&'a self, disk: Rc<dyn Disk>, name: &'a str) -> Boxed<'a, Result<Newcomer>> {
+        Box::pin(async move {
+            self.inner.drained(name, None).await?;
+            let admitted = self.inner.keeper.metadata.admit(Rc::clone(&disk), name).await?;
+            let (id, offset) = (admitted.id, admitted.data_offset);
+            Ok(self.introduce((id, name, offset, RangeSet::new()), &disk, None))
+        })
     }
 
     /// The first half of [`Array::readd`], as [`Array::admit`].
     ///
     /// # Errors
     /// As [`Array::readd`].
-    pub async fn readmit(&self, disk: Rc<dyn Disk>, name: &str) -> Result<Newcomer> {
-        self.inner.drained(name, None).await?;
-        let back = self.inner.keeper.metadata.readmit(Rc::clone(&disk), name).await?;
-        if let Err(refusal) = self.inner.drained(name, Some(back.id)).await {
-            self.inner.keeper.metadata.expel(back.id);
-            return Err(refusal);
-        }
-        let known = (back.id, name, back.data_offset, back.bad);
-        // Nothing is checksummed while its slot is empty: ranges without checksums now may get them
-        // later.
-        let unchecksummed = self.inner.keeper.checksummed_above(back.checksums_from);
-        let ranges = back.ranges.iter().chain(unchecksummed.iter()).collect();
-        Ok(self.introduce(known, &disk, Some((back.slot, ranges))))
+    pub fn readmit<'a>(&'a self, disk: Rc<dyn Disk>, name: &'a str) -> Boxed<'a, Result<Newcomer>> {
+        Box::pin(async move {
+            self.inner.drained(name, None).await?;
+            let back = self.inner.keeper.metadata.readmit(Rc::clone(&disk), name).await?;
+            if let Err(refusal) = self.inner.drained(name, Some(back.id)).await {
+                self.inner.keeper.metadata.expel(back.id);
+                return Err(refusal);
+            }
+            let known = (back.id, name, back.data_offset, back.bad);
+            // Nothing is checksummed while its slot is empty: ranges without checksums now may get them
+            // later.
+            let unchecksummed = self.inner.keeper.checksummed_above(back.checksums_from);
+            let ranges = back.ranges.iter().chain(unchecksummed.iter()).collect();
+            Ok(self.introduce(known, &disk, Some((back.slot, ranges))))
+        })
     }
 
     /// True if a disk with this superblock was a member of this array and holds nothing that the
@@ -313,30 +321,32 @@ impl Array {
     ///
     /// # Errors
     /// As there.
-    pub async fn add_prepared(&self, newcomer: Newcomer) -> Result<MemberId> {
-        let id = newcomer.introduction.id;
-        let command = match newcomer.back {
-            None => Command::AddSpare(id),
-            Some((slot, ranges)) => Command::Readd(id, slot, ranges),
-        };
-        self.inner.keeper.command(command).await?;
-        Ok(id)
+    pub fn add_prepared(&self, newcomer: Newcomer) -> Boxed<'_, Result<MemberId>> {
+        Box::pin(async move {
+            let id = newcomer.introduction.id;
+            let command = match newcomer.back {
+                None => Command::AddSpare(id),
+                Some((slot, ranges)) => Command::Readd(id, slot, ranges),
+            };
+            self.inner.keeper.command(command).await?;
+            Ok(id)
+        })
     }
 
     /// Forgets a spare, or a member that has failed.
     ///
     /// # Errors
     /// Refused while the member holds a slot.
-    pub async fn remove(&self, id: MemberId) -> Result<()> {
-        self.inner.keeper.command(Command::Remove(id)).await
+    pub fn remove(&self, id: MemberId) -> Boxed<'_, Result<()>> {
+        Box::pin(async move { self.inner.keeper.command(Command::Remove(id)).await })
     }
 
     /// Copies a slot to a spare while its member stays in service. Then the spare takes the slot.
     ///
     /// # Errors
     /// Refused if the slot is not whole, or `with` is no spare.
-    pub async fn replace(&self, slot: Slot, with: MemberId) -> Result<()> {
-        self.inner.keeper.command(Command::Replace(slot, with)).await
+    pub fn replace(&self, slot: Slot, with: MemberId) -> Boxed<'_, Result<()>> {
+        Box::pin(async move { self.inner.keeper.command(Command::Replace(slot, with)).await })
     }
 
     /// Limits the speed of background work, in bytes of a member per second: at most `max`, and at
@@ -354,20 +364,22 @@ impl Array {
     ///
     /// # Errors
     /// Refused if the array has failed, or if cached writes cannot be written out.
-    pub async fn set_read_only(&self, read_only: bool) -> Result<()> {
-        let inner = &self.inner;
-        if !read_only {
-            return inner.keeper.command(Command::SetMode(Mode::ReadWrite)).await;
-        }
-        // Acknowledged writes must reach the members before these become read-only.
-        let shard = inner.fronts[0].shard();
-        shard.shut_caches(true);
-        let result = match self.write_back().await {
-            Ok(()) => inner.keeper.command(Command::SetMode(Mode::ReadOnly)).await,
-            failure => failure,
-        };
-        shard.shut_caches(false);
-        result
+    pub fn set_read_only(&self, read_only: bool) -> Boxed<'_, Result<()>> {
+        Box::pin(async move {
+            let inner = &self.inner;
+            if !read_only {
+                return inner.keeper.command(Command::SetMode(Mode::ReadWrite)).await;
+            }
+            // Acknowledged writes must reach the members before these become read-only.
+            let shard = inner.fronts[0].shard();
+            shard.shut_caches(true);
+            let result = match self.write_back().await {
+                Ok(()) => inner.keeper.command(Command::SetMode(Mode::ReadOnly)).await,
+                failure => failure,
+            };
+            shard.shut_caches(false);
+            result
+        })
     }
 
     /// Writes out cached data and checksums, and flushes. Does nothing if the array has neither.
@@ -390,17 +402,19 @@ impl Array {
     /// # Errors
     /// If the members could not be marked clean, or cached writes could not be written out. The
     /// array is stopped all the same.
-    pub async fn stop(&self) -> Result<()> {
-        let inner = &self.inner;
-        inner.keeper.quiesce().await;
-        let written = self.write_back().await;
-        inner.keeper.forget_holders();
-        let result = written.and(inner.keeper.stop().await);
-        let post = &inner.fronts[0].shard().engine.post;
-        post.to_all(|| ToShard::End);
-        post.flush();
-        inner.stopped.set(true);
-        result
+    pub fn stop(&self) -> Boxed<'_, Result<()>> {
+        Box::pin(async move {
+            let inner = &self.inner;
+            inner.keeper.quiesce().await;
+            let written = self.write_back().await;
+            inner.keeper.forget_holders();
+            let result = written.and(inner.keeper.stop().await);
+            let post = &inner.fronts[0].shard().engine.post;
+            post.to_all(|| ToShard::End);
+            post.flush();
+            inner.stopped.set(true);
+            result
+        })
     }
 
     // ---- status --------------------------------------------------------------------------------

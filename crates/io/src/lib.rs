@@ -47,4 +47,4 @@ pub use mem_link::{MemLink, MemWire};
 pub use part::Part;
 pub use signal::{Signal, Turn};
 pub use stream::Stream;
-pub use tasks::TaskSet;
+pub use tasks::{Boxed, TaskSet};

@@ -13,8 +13,12 @@ use std::task::{Context, Poll, Wake, Waker};
 /// How often tasks may wake each other before the host gets its turn.
 const ROUNDS: usize = 64;
 
+/// A future that leaves its crate. The future of an `async fn` is compiled by each crate that polls
+/// it, with the optimisation of that crate; a boxed one is compiled once, where it is written.
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+
 /// A task: a future that gives nothing back.
-pub type Task = Pin<Box<dyn Future<Output = ()>>>;
+pub type Task = Boxed<'static, ()>;
 
 /// Tasks that belong together. Spawn through a shared reference, also from within a task.
 pub struct TaskSet {

@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use io::broken::{Broken, broken};
-use io::{Clock, Disk};
+use io::{Boxed, Clock, Disk};
 use layout::md::superblock::Role;
 use layout::md::{Name, Uuid};
 use layout::private::Consistency;
@@ -202,74 +202,81 @@ impl Assembly {
 /// # Errors
 /// The reason why it cannot be started, with disks, fields and numbers, and a hint. `Refused` where
 /// an option can allow it, `DataLost` where more is missing than redundancy can recover.
-pub async fn assemble(
+pub fn assemble<'a>(
     candidates: Vec<Candidate>,
-    options: &Options,
+    options: &'a Options,
     clock: Rc<dyn Clock>,
     random: Random,
-) -> Result<Assembly> {
-    let reach = MemberIo::within(Rc::clone(&clock), options.deadline);
-    let (mut members, journals) = gather(&reach, candidates, options).await?;
-    let geometry = shape::of_array(&members, options)?;
-    let loaded_logs = load_logs(&reach, &mut members, &geometry, &journals, options).await?;
-    let LoadedLogs { mut assigned, mut loaded, intents } = loaded_logs;
-    let dirty = loaded.unsynced.clone();
-    loaded.permit(&members, &mut assigned, &geometry, options, &intents)?;
-    let shortened = dirty::Loaded::shorten_copies(&dirty, &mut assigned, &geometry);
-    let consistency = options.consistency.unwrap_or(intents.consistency);
-    let change = (intents.consistency, consistency);
-    policy::permit(change, &intents)?;
-    let found = policy::align(&mut loaded, (&members, &assigned))?;
-    let slot_order = (&members, &mut assigned);
-    policy::adopt(&mut loaded, slot_order, &geometry, (&intents, consistency), options)?;
-    let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
-    let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
-    // A checkpoint does not count as clean: the next write must be recorded before it happens.
-    let clean = latest.resync_offset != 0;
-    let resolved = intents.can_resolve() && assigned.read_only_reason.is_none();
-    let unverified = !resolved && is_suspect(&loaded, &geometry, options);
-    let crashed = (!latest.is_clean()).then_some((&dirty, resolved));
-    let (unchecksummed, torn) =
-        policy::checksums(&loaded, &mut assigned, &geometry, (&intents, options), crashed)?;
-    let read_only = assigned.read_only_reason.as_deref();
-    let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
-    assigned.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
-    let private = private(&intents, (consistency, resolved), &unchecksummed, adopted.note, &random);
-    let record_first = leaves_out(&members, &assigned, (&loaded, shortened), &geometry);
-    let notes = [members.notes, assigned.notes, loaded.notes, adopted.notes].concat();
-    let members = joined(&loaded.records, adopted.device.as_ref());
-    let opened = Opened {
-        facts: Facts::of(&latest, format, &geometry, header, &private),
-        geometry: geometry.clone(),
-        records: intents.with_sessions(loaded.records),
-        found,
-        bits: loaded.bits,
-        private,
-        journal: adopted.device,
-        bad: intents.bad.clone(),
-        sealed: assigned.read_only_reason.clone(),
-        configuration: assigned.configuration.clone(),
-        latest,
-    };
-    Ok(Assembly {
-        metadata: MetadataWriter::new(opened, clock, random, reach),
-        geometry,
-        configuration: assigned.configuration,
-        recovered: Recovered {
-            unsynced: loaded.unsynced,
-            unverified,
-            resolved,
-            torn_rows: to_replay(&intents, &assigned.read_only_reason),
-            bad: intents.bad,
-            record_first,
-            expected: if unchecksummed.is_some() { intents.expected } else { Expected::default() },
-            unchecksummed,
-            torn,
-            clean,
-        },
-        members,
-        notes,
-        read_only_reason: assigned.read_only_reason,
+) -> Boxed<'a, Result<Assembly>> {
+    Box::pin(async move {
+        let reach = MemberIo::within(Rc::clone(&clock), options.deadline);
+        let (mut members, journals) = gather(&reach, candidates, options).await?;
+        let geometry = shape::of_array(&members, options)?;
+        let loaded_logs = load_logs(&reach, &mut members, &geometry, &journals, options).await?;
+        let LoadedLogs { mut assigned, mut loaded, intents } = loaded_logs;
+        let dirty = loaded.unsynced.clone();
+        loaded.permit(&members, &mut assigned, &geometry, options, &intents)?;
+        let shortened = dirty::Loaded::shorten_copies(&dirty, &mut assigned, &geometry);
+        let consistency = options.consistency.unwrap_or(intents.consistency);
+        let change = (intents.consistency, consistency);
+        policy::permit(change, &intents)?;
+        let found = policy::align(&mut loaded, (&members, &assigned))?;
+        let slot_order = (&members, &mut assigned);
+        policy::adopt(&mut loaded, slot_order, &geometry, (&intents, consistency), options)?;
+        let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
+        let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
+        // A checkpoint does not count as clean: the next write must be recorded before it happens.
+        let clean = latest.resync_offset != 0;
+        let resolved = intents.can_resolve() && assigned.read_only_reason.is_none();
+        let unverified = !resolved && is_suspect(&loaded, &geometry, options);
+        let crashed = (!latest.is_clean()).then_some((&dirty, resolved));
+        let (unchecksummed, torn) =
+            policy::checksums(&loaded, &mut assigned, &geometry, (&intents, options), crashed)?;
+        let read_only = assigned.read_only_reason.as_deref();
+        let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
+        assigned.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
+        let private =
+            private(&intents, (consistency, resolved), &unchecksummed, adopted.note, &random);
+        let record_first = leaves_out(&members, &assigned, (&loaded, shortened), &geometry);
+        let notes = [members.notes, assigned.notes, loaded.notes, adopted.notes].concat();
+        let members = joined(&loaded.records, adopted.device.as_ref());
+        let opened = Opened {
+            facts: Facts::of(&latest, format, &geometry, header, &private),
+            geometry: geometry.clone(),
+            records: intents.with_sessions(loaded.records),
+            found,
+            bits: loaded.bits,
+            private,
+            journal: adopted.device,
+            bad: intents.bad.clone(),
+            sealed: assigned.read_only_reason.clone(),
+            configuration: assigned.configuration.clone(),
+            latest,
+        };
+        Ok(Assembly {
+            metadata: MetadataWriter::new(opened, clock, random, reach),
+            geometry,
+            configuration: assigned.configuration,
+            recovered: Recovered {
+                unsynced: loaded.unsynced,
+                unverified,
+                resolved,
+                torn_rows: to_replay(&intents, &assigned.read_only_reason),
+                bad: intents.bad,
+                record_first,
+                expected: if unchecksummed.is_some() {
+                    intents.expected
+                } else {
+                    Expected::default()
+                },
+                unchecksummed,
+                torn,
+                clean,
+            },
+            members,
+            notes,
+            read_only_reason: assigned.read_only_reason,
+        })
     })
 }
 
@@ -511,52 +518,54 @@ pub struct Group {
 
 /// Groups disks by the array they are members of. Writes nothing. A disk that does not answer
 /// within [`Bounds::deadline`] is no member.
-pub async fn survey(candidates: Vec<Candidate>, clock: &Rc<dyn Clock>) -> Survey {
-    let reach = &MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
-    let looks = candidates.into_iter().map(|candidate| async move {
-        let look = look_at(reach, &candidate, None).await;
-        (candidate, look)
-    });
-    let (mut survey, mut journals) = (Survey::default(), Vec::new());
-    for (candidate, look) in all(looks).await {
-        match look {
-            Ok(Looked::Journal(found)) => journals.push((candidate, found)),
-            Err(reject) => {
-                let stranger = matches!(reject, Reject::Stranger(_));
-                let list = if stranger { &mut survey.others } else { &mut survey.damaged };
-                list.push((candidate, reject.to_string()));
-            }
-            Ok(Looked::Member(probe)) => {
-                let MemberProbe { superblock, format, .. } = *probe;
-                let group = survey.arrays.entry(superblock.set_uuid).or_insert_with(|| Group {
-                    name: superblock.set_name.short(),
-                    full_name: superblock.set_name.to_string(),
-                    level: shape::level(&superblock),
-                    slots: superblock.raid_disks,
-                    format,
-                    candidates: Vec::new(),
-                    roles: Vec::new(),
-                });
-                group.candidates.push(candidate);
-                group.roles.push(superblock.own_role());
-            }
-        }
-    }
-    for (candidate, found) in journals {
-        let header = found.header();
-        match survey.arrays.get_mut(&header.set_uuid) {
-            Some(group) => {
-                group.candidates.push(candidate);
-                group.roles.push(Role::Journal);
-            }
-            None => {
-                let what =
-                    format!("the journal device of {} ({})", header.set_name, header.set_uuid);
-                survey.others.push((candidate, what));
+pub fn survey<'a>(candidates: Vec<Candidate>, clock: &'a Rc<dyn Clock>) -> Boxed<'a, Survey> {
+    Box::pin(async move {
+        let reach = &MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
+        let looks = candidates.into_iter().map(|candidate| async move {
+            let look = look_at(reach, &candidate, None).await;
+            (candidate, look)
+        });
+        let (mut survey, mut journals) = (Survey::default(), Vec::new());
+        for (candidate, look) in all(looks).await {
+            match look {
+                Ok(Looked::Journal(found)) => journals.push((candidate, found)),
+                Err(reject) => {
+                    let stranger = matches!(reject, Reject::Stranger(_));
+                    let list = if stranger { &mut survey.others } else { &mut survey.damaged };
+                    list.push((candidate, reject.to_string()));
+                }
+                Ok(Looked::Member(probe)) => {
+                    let MemberProbe { superblock, format, .. } = *probe;
+                    let group = survey.arrays.entry(superblock.set_uuid).or_insert_with(|| Group {
+                        name: superblock.set_name.short(),
+                        full_name: superblock.set_name.to_string(),
+                        level: shape::level(&superblock),
+                        slots: superblock.raid_disks,
+                        format,
+                        candidates: Vec::new(),
+                        roles: Vec::new(),
+                    });
+                    group.candidates.push(candidate);
+                    group.roles.push(superblock.own_role());
+                }
             }
         }
-    }
-    survey
+        for (candidate, found) in journals {
+            let header = found.header();
+            match survey.arrays.get_mut(&header.set_uuid) {
+                Some(group) => {
+                    group.candidates.push(candidate);
+                    group.roles.push(Role::Journal);
+                }
+                None => {
+                    let what =
+                        format!("the journal device of {} ({})", header.set_name, header.set_uuid);
+                    survey.others.push((candidate, what));
+                }
+            }
+        }
+        survey
+    })
 }
 
 /// True if this is the name of the array, with or without the host.

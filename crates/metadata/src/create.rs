@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use io::{Clock, Disk};
+use io::{Boxed, Clock, Disk};
 use layout::md::superblock::{CLEAN, RAID35_LEVEL};
 use layout::md::{
     BadBlocks, Bitmap, ByteMap, Features, Magic, Name, Role, SECTOR, Superblock, Timestamp, Uuid,
@@ -113,13 +113,13 @@ impl NewArray {
 /// Refused: everything that [`plan()`] refuses; a disk that is read-only, or that has contents
 /// (named in the error) while `overwrite` is not set. Otherwise a disk failed: then there is no
 /// array, and no disk has a superblock.
-pub async fn create(
-    new: &NewArray,
+pub fn create<'a>(
+    new: &'a NewArray,
     members: Vec<Candidate>,
-    clock: &Rc<dyn Clock>,
-    random: &dyn Fn(&mut [u8]),
-) -> Result<Facts> {
-    create_with_journal(new, (members, None), clock, random).await
+    clock: &'a Rc<dyn Clock>,
+    random: &'a dyn Fn(&mut [u8]),
+) -> Boxed<'a, Result<Facts>> {
+    Box::pin(async move { create_with_journal(new, (members, None), clock, random).await })
 }
 
 /// Like [`create`], with a journal device beside the members.
@@ -127,57 +127,59 @@ pub async fn create(
 /// # Errors
 /// Those of [`create`]. Refused as well: a journal device with another policy, or one that is too
 /// small.
-pub async fn create_with_journal(
-    new: &NewArray,
+pub fn create_with_journal<'a>(
+    new: &'a NewArray,
     (members, journal): (Vec<Candidate>, Option<Candidate>),
-    clock: &Rc<dyn Clock>,
-    random: &dyn Fn(&mut [u8]),
-) -> Result<Facts> {
-    let slots = members.len().saturating_sub(new.spares);
-    let permit =
-        |device: &Candidate| check_journal(new, (&device.name, device.disk.limits()), slots);
-    let log = journal.as_ref().map(permit).transpose()?;
-    let limits: Vec<_> = members.iter().map(|m| (m.name.clone(), m.disk.limits())).collect();
-    let plan = plan(new, &limits)?;
-    let reach = MemberIo::within(Rc::clone(clock), new.deadline);
-    let mut all_disks = members.clone();
-    all_disks.extend(journal.clone());
-    let mut old = look_first(&reach, new, &all_disks).await?;
-    let on_journal = old.split_off(members.len()).pop().unwrap_or_default();
-    let (records, bits) = draw_up(new, &plan, members, &**clock, random)?;
-    let mut private = private(new, &plan, random);
+    clock: &'a Rc<dyn Clock>,
+    random: &'a dyn Fn(&mut [u8]),
+) -> Boxed<'a, Result<Facts>> {
+    Box::pin(async move {
+        let slots = members.len().saturating_sub(new.spares);
+        let permit =
+            |device: &Candidate| check_journal(new, (&device.name, device.disk.limits()), slots);
+        let log = journal.as_ref().map(permit).transpose()?;
+        let limits: Vec<_> = members.iter().map(|m| (m.name.clone(), m.disk.limits())).collect();
+        let plan = plan(new, &limits)?;
+        let reach = MemberIo::within(Rc::clone(clock), new.deadline);
+        let mut all_disks = members.clone();
+        all_disks.extend(journal.clone());
+        let mut old = look_first(&reach, new, &all_disks).await?;
+        let on_journal = old.split_off(members.len()).pop().unwrap_or_default();
+        let (records, bits) = draw_up(new, &plan, members, &**clock, random)?;
+        let mut private = private(new, &plan, random);
 
-    if let Some((device, log)) = journal.zip(log) {
-        wipe(&reach, (&device.name, &device.disk), &on_journal)
-            .await
-            .map_err(|why| Error::refused(NOT_WRITTEN).because(why))?;
-        let journal = Journal::new(device.name, device.disk, log, uuid(random));
-        let set = &records[0].superblock;
-        private.journal = Some(journal.note());
-        journal
-            .write_first(&reach, (set.set_uuid, set.set_name))
-            .await
-            .map_err(|why| Error::refused(NOT_WRITTEN).because(why))?;
-    }
-    assert_eq!(records.len(), old.len(), "each disk loses what was there");
-    let work = records.iter().zip(&old).map(|(record, old)| async {
-        write_structures(&reach, (record, old), bits.as_ref(), &private, new.zeroed)
-            .await
-            .map_err(|why| failed(record, why))
-    });
-    all(work).await.into_iter().collect::<Result<()>>()?;
-    let work = records.iter().map(|record| async {
-        let written = record.write_superblock(&reach, &record.superblock).await;
-        written.map_err(|why| failed(record, why))
-    });
-    if let Some(why) = all(work).await.into_iter().find_map(Result::err) {
-        undo(&reach, &records).await;
-        return Err(why);
-    }
-    let superblock = &records[0].superblock;
-    let header = bits.as_ref().map(Bits::header);
-    let format = Format::of(superblock);
-    Ok(Facts::of(superblock, format, &plan.geometry, header, &private))
+        if let Some((device, log)) = journal.zip(log) {
+            wipe(&reach, (&device.name, &device.disk), &on_journal)
+                .await
+                .map_err(|why| Error::refused(NOT_WRITTEN).because(why))?;
+            let journal = Journal::new(device.name, device.disk, log, uuid(random));
+            let set = &records[0].superblock;
+            private.journal = Some(journal.note());
+            journal
+                .write_first(&reach, (set.set_uuid, set.set_name))
+                .await
+                .map_err(|why| Error::refused(NOT_WRITTEN).because(why))?;
+        }
+        assert_eq!(records.len(), old.len(), "each disk loses what was there");
+        let work = records.iter().zip(&old).map(|(record, old)| async {
+            write_structures(&reach, (record, old), bits.as_ref(), &private, new.zeroed)
+                .await
+                .map_err(|why| failed(record, why))
+        });
+        all(work).await.into_iter().collect::<Result<()>>()?;
+        let work = records.iter().map(|record| async {
+            let written = record.write_superblock(&reach, &record.superblock).await;
+            written.map_err(|why| failed(record, why))
+        });
+        if let Some(why) = all(work).await.into_iter().find_map(Result::err) {
+            undo(&reach, &records).await;
+            return Err(why);
+        }
+        let superblock = &records[0].superblock;
+        let header = bits.as_ref().map(Bits::header);
+        let format = Format::of(superblock);
+        Ok(Facts::of(superblock, format, &plan.geometry, header, &private))
+    })
 }
 
 const NOT_WRITTEN: &str = "the journal device could not be written; there is no array";

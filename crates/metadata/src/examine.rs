@@ -4,7 +4,7 @@
 
 use std::rc::Rc;
 
-use io::{Clock, Disk};
+use io::{Boxed, Clock, Disk};
 use layout::Layout;
 use layout::md::superblock::{FAIL_FAST, WRITE_MOSTLY};
 use layout::md::{
@@ -74,17 +74,19 @@ pub struct FoundBitmap {
 ///
 /// # Errors
 /// The disk cannot be read, or does not answer within [`Bounds::deadline`].
-pub async fn examine(disk: &dyn Disk, clock: &Rc<dyn Clock>) -> Result<Examination> {
-    let reach = MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
-    let unreadable = |why| Error::refused("the disk cannot be read").because(why);
-    let bytes = disk.limits().bytes;
-    let mut superblocks = Vec::new();
-    for trace in probe::traces(&reach, disk).await.map_err(unreadable)?.found {
-        superblocks.push(look_closer(&reach, disk, trace).await.map_err(unreadable)?);
-    }
-    let journal = private::look_at_journal(&reach, disk).await.map_err(unreadable)?;
-    let signatures = probe::signatures(&reach, disk).await.map_err(unreadable)?;
-    Ok(Examination { bytes, superblocks, journal, signatures })
+pub fn examine<'a>(disk: &'a dyn Disk, clock: &'a Rc<dyn Clock>) -> Boxed<'a, Result<Examination>> {
+    Box::pin(async move {
+        let reach = MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
+        let unreadable = |why| Error::refused("the disk cannot be read").because(why);
+        let bytes = disk.limits().bytes;
+        let mut superblocks = Vec::new();
+        for trace in probe::traces(&reach, disk).await.map_err(unreadable)?.found {
+            superblocks.push(look_closer(&reach, disk, trace).await.map_err(unreadable)?);
+        }
+        let journal = private::look_at_journal(&reach, disk).await.map_err(unreadable)?;
+        let signatures = probe::signatures(&reach, disk).await.map_err(unreadable)?;
+        Ok(Examination { bytes, superblocks, journal, signatures })
+    })
 }
 
 async fn look_closer(

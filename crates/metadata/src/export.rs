@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::rc::Rc;
 
-use io::{Clock, Disk};
+use io::{Boxed, Clock, Disk};
 use layout::md::Uuid;
 use layout::private::export::{EXPORT_BYTES, ExportCopy, ExportState, places};
 
@@ -43,43 +43,45 @@ async fn place(
 /// Reads the state of an array's export from these members.
 ///
 /// A member that cannot be read does not hide the others: its copies count as damaged.
-pub async fn read(
-    members: &[(String, Rc<dyn Disk>)],
+pub fn read<'a>(
+    members: &'a [(String, Rc<dyn Disk>)],
     uuid: Uuid,
-    clock: &Rc<dyn Clock>,
-) -> FoundExport {
-    let reach = MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
-    let mut found = FoundExport::default();
-    for (name, disk) in members {
-        let places = match place(&reach, (name, disk), uuid).await {
-            Ok(Some(places)) => places,
-            Ok(None) => {
-                found.without_room.push(name.clone());
-                continue;
+    clock: &'a Rc<dyn Clock>,
+) -> Boxed<'a, FoundExport> {
+    Box::pin(async move {
+        let reach = MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
+        let mut found = FoundExport::default();
+        for (name, disk) in members {
+            let places = match place(&reach, (name, disk), uuid).await {
+                Ok(Some(places)) => places,
+                Ok(None) => {
+                    found.without_room.push(name.clone());
+                    continue;
+                }
+                Err(why) => {
+                    found.damaged.push((name.clone(), why.to_string()));
+                    continue;
+                }
+            };
+            let (mut own, mut faults) = (None::<ExportCopy>, Vec::new());
+            for place in places {
+                let read = reach.read(&**disk, place).await.map_err(|why| why.to_string());
+                let copy = read.and_then(|bytes| {
+                    ExportCopy::parse(&bytes, &uuid, parity::crc32c).map_err(|why| why.to_string())
+                });
+                match copy {
+                    Ok(copy) => own = newer(own, copy),
+                    Err(why) => faults.push(why),
+                }
             }
-            Err(why) => {
-                found.damaged.push((name.clone(), why.to_string()));
-                continue;
+            // A write that a crash interrupted damages one copy; the other one is the state before it.
+            if let (None, Some(fault)) = (&own, faults.pop()) {
+                found.damaged.push((name.clone(), fault));
             }
-        };
-        let (mut own, mut faults) = (None::<ExportCopy>, Vec::new());
-        for place in places {
-            let read = reach.read(&**disk, place).await.map_err(|why| why.to_string());
-            let copy = read.and_then(|bytes| {
-                ExportCopy::parse(&bytes, &uuid, parity::crc32c).map_err(|why| why.to_string())
-            });
-            match copy {
-                Ok(copy) => own = newer(own, copy),
-                Err(why) => faults.push(why),
-            }
+            found.latest = newer(found.latest, own);
         }
-        // A write that a crash interrupted damages one copy; the other one is the state before it.
-        if let (None, Some(fault)) = (&own, faults.pop()) {
-            found.damaged.push((name.clone(), fault));
-        }
-        found.latest = newer(found.latest, own);
-    }
-    found
+        found
+    })
 }
 
 fn newer(one: Option<ExportCopy>, other: Option<ExportCopy>) -> Option<ExportCopy> {
@@ -90,25 +92,27 @@ fn newer(one: Option<ExportCopy>, other: Option<ExportCopy>) -> Option<ExportCop
 ///
 /// # Errors
 /// A member failed. Others may have the new state.
-pub async fn write(
-    members: &[(String, Rc<dyn Disk>)],
+pub fn write<'a>(
+    members: &'a [(String, Rc<dyn Disk>)],
     (uuid, generation): (Uuid, u64),
-    state: &ExportState,
-    clock: &Rc<dyn Clock>,
-) -> Result<usize> {
-    let reach = MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
-    let copy = ExportCopy { set_uuid: uuid, generation, state: state.clone() };
-    let bytes = copy.print(parity::crc32c);
-    assert_eq!(bytes.len() as u64, EXPORT_BYTES, "a copy that does not fit its place");
-    let mut kept = 0;
-    for (name, disk) in members {
-        let Some(places) = place(&reach, (name, disk), uuid).await? else { continue };
-        let failed = |why| Error::refused(format!("{name}: the export's state")).because(why);
-        let writer = reach.of(name, disk);
-        let at = places[ExportCopy::place(generation)].start;
-        writer.write(at, &bytes, false).await.map_err(failed)?;
-        writer.flush().await.map_err(failed)?;
-        kept += 1;
-    }
-    Ok(kept)
+    state: &'a ExportState,
+    clock: &'a Rc<dyn Clock>,
+) -> Boxed<'a, Result<usize>> {
+    Box::pin(async move {
+        let reach = MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
+        let copy = ExportCopy { set_uuid: uuid, generation, state: state.clone() };
+        let bytes = copy.print(parity::crc32c);
+        assert_eq!(bytes.len() as u64, EXPORT_BYTES, "a copy that does not fit its place");
+        let mut kept = 0;
+        for (name, disk) in members {
+            let Some(places) = place(&reach, (name, disk), uuid).await? else { continue };
+            let failed = |why| Error::refused(format!("{name}: the export's state")).because(why);
+            let writer = reach.of(name, disk);
+            let at = places[ExportCopy::place(generation)].start;
+            writer.write(at, &bytes, false).await.map_err(failed)?;
+            writer.flush().await.map_err(failed)?;
+            kept += 1;
+        }
+        Ok(kept)
+    })
 }

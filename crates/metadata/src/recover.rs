@@ -23,7 +23,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use io::Clock;
+use io::{Boxed, Clock};
 use layout::md::SECTOR;
 use layout::md::superblock::{Version, position};
 use layout::{Family, Geometry, Layout, Level, Raid0Layout, Shape};
@@ -144,46 +144,55 @@ const MOST_COPIES: u8 = 3;
 /// # Errors
 /// Refused: no disk, more disks than `wish.members`, an order of fewer slots than that, or nothing
 /// that looks like an array.
-pub async fn search(disks: &[Candidate], wish: &Wish, clock: &Rc<dyn Clock>) -> Result<Vec<Guess>> {
-    let count = wish.order.as_ref().map_or(disks.len(), Vec::len);
-    let slots = wish.members.max(count);
-    let fits = |order: &Order| order.len() == slots;
-    if disks.is_empty() || wish.members != 0 && count > wish.members || !wish.order.iter().all(fits)
-    {
-        return Err(Error::refused(format!("{count} disks for {} slots", wish.members)));
-    }
-    let reach = MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
-    let pages = Pages::new(&reach, disks);
-    let mut weighed = Vec::new();
-    for offset in offsets(&pages, wish).await {
-        for hypothesis in hypotheses(disks, wish, slots, offset) {
-            weighed.push(weigh(&pages, hypothesis).await);
+pub fn search<'a>(
+    disks: &'a [Candidate],
+    wish: &'a Wish,
+    clock: &'a Rc<dyn Clock>,
+) -> Boxed<'a, Result<Vec<Guess>>> {
+    Box::pin(async move {
+        let count = wish.order.as_ref().map_or(disks.len(), Vec::len);
+        let slots = wish.members.max(count);
+        let fits = |order: &Order| order.len() == slots;
+        if disks.is_empty()
+            || wish.members != 0 && count > wish.members
+            || !wish.order.iter().all(fits)
+        {
+            return Err(Error::refused(format!("{count} disks for {} slots", wish.members)));
         }
-    }
-    let most = weighed.iter().map(|weighed| weighed.expected.count).max().unwrap_or(0);
-    // Signs on missing disks are not found: even the right hypothesis has fewer.
-    let there = disks.len() as f64 / slots as f64;
-    weighed.retain(|weighed| weighed.expected.count as f64 * 1.5 >= most as f64 * there * there);
-    let mut guesses = Vec::new();
-    let mut sampled: Option<((u64, u64), Vec<Row>)> = None;
-    for weighed in weighed {
-        let key = (weighed.hypothesis.offset, weighed.hypothesis.member_bytes >> 20);
-        let rows = match &sampled {
-            Some((known, rows)) if *known == key => rows,
-            _ => {
-                let (offset, bytes) = (key.0, weighed.hypothesis.member_bytes);
-                &sampled.insert((key, rows::rows(&pages, offset, bytes).await)).1
+        let reach = MemberIo::within(Rc::clone(clock), Bounds::default().deadline);
+        let pages = Pages::new(&reach, disks);
+        let mut weighed = Vec::new();
+        for offset in offsets(&pages, wish).await {
+            for hypothesis in hypotheses(disks, wish, slots, offset) {
+                weighed.push(weigh(&pages, hypothesis).await);
             }
-        };
-        guesses.extend(judge(&pages, weighed, rows, wish.order.as_ref()).await);
-    }
-    guesses.sort_by_key(|guess| (Reverse(guess.weight()), rarity(guess.layout, slots)));
-    guesses.retain(|guess| guess.weight() > 0);
-    guesses.truncate(MOST_GUESSES);
-    if guesses.is_empty() {
-        return Err(Error::refused("these disks have no trace of an array"));
-    }
-    Ok(guesses)
+        }
+        let most = weighed.iter().map(|weighed| weighed.expected.count).max().unwrap_or(0);
+        // Signs on missing disks are not found: even the right hypothesis has fewer.
+        let there = disks.len() as f64 / slots as f64;
+        weighed
+            .retain(|weighed| weighed.expected.count as f64 * 1.5 >= most as f64 * there * there);
+        let mut guesses = Vec::new();
+        let mut sampled: Option<((u64, u64), Vec<Row>)> = None;
+        for weighed in weighed {
+            let key = (weighed.hypothesis.offset, weighed.hypothesis.member_bytes >> 20);
+            let rows = match &sampled {
+                Some((known, rows)) if *known == key => rows,
+                _ => {
+                    let (offset, bytes) = (key.0, weighed.hypothesis.member_bytes);
+                    &sampled.insert((key, rows::rows(&pages, offset, bytes).await)).1
+                }
+            };
+            guesses.extend(judge(&pages, weighed, rows, wish.order.as_ref()).await);
+        }
+        guesses.sort_by_key(|guess| (Reverse(guess.weight()), rarity(guess.layout, slots)));
+        guesses.retain(|guess| guess.weight() > 0);
+        guesses.truncate(MOST_GUESSES);
+        if guesses.is_empty() {
+            return Err(Error::refused("these disks have no trace of an array"));
+        }
+        Ok(guesses)
+    })
 }
 
 /// The rank of a layout among guesses with the same evidence: the more usual one comes first. RAID

@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use io::channel::{Channel, Request as Message};
-use io::{Done, ErrorKind, Op, Pool, TaskSet, Work};
+use io::{Boxed, Done, ErrorKind, Op, Pool, TaskSet, Work};
 
 use self::wire::{MAX_TRANSFER_BYTES, Request, errno};
 use crate::bytewise::Bytewise;
@@ -58,9 +58,11 @@ impl Server {
     }
 
     /// Answers requests until the file system is unmounted. All of them are answered then.
-    pub async fn run(&self) {
-        poll_fn(|cx| self.poll_requests(cx)).await;
-        self.tasks.run().await;
+    pub fn run(&self) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            poll_fn(|cx| self.poll_requests(cx)).await;
+            self.tasks.run().await;
+        })
     }
 
     fn poll_requests(&self, cx: &mut Context<'_>) -> Poll<()> {

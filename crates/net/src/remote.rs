@@ -31,13 +31,13 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::ops::Range;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
 use io::{
-    Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Limits, Op, Pool, Signal,
+    Boxed, Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Limits, Op, Pool, Signal,
     TaskSet, Ticket, Time,
 };
 
@@ -70,13 +70,13 @@ pub struct Connection {
     /// The disk; its operations fail with `Gone` when the connection ends.
     pub disk: Rc<dyn Disk>,
     /// Drives the connection. Ends when it breaks, and when the server may have restarted.
-    pub run: Pin<Box<dyn Future<Output = ()>>>,
+    pub run: Boxed<'static, ()>,
     /// Compared at each return.
     pub identity: String,
 }
 
 /// A connection to come, or why there is none.
-pub type Connecting<'a> = Pin<Box<dyn Future<Output = Result<Connection, String>> + 'a>>;
+pub type Connecting<'a> = Boxed<'a, Result<Connection, String>>;
 
 /// Connects to one disk, as often as it is asked.
 pub trait Connect {
@@ -186,40 +186,42 @@ impl Remote {
     ///
     /// # Errors
     /// Why there is no connection, from `connect`.
-    pub async fn open(
+    pub fn open(
         name: String,
         connect: Box<dyn Connect>,
         clock: Rc<dyn Clock>,
         options: RemoteOptions,
-    ) -> Result<Remote, String> {
-        let connection = connect.connect().await?;
-        let limits = Limits { volatile: true, ..connection.disk.limits() };
-        Ok(Remote(Rc::new(Handle(Rc::new(Shared {
-            name,
-            connect,
-            clock,
-            pool: Pool::new(0),
-            identity: connection.identity.clone(),
-            limits,
-            hold: Cell::new(options.hold),
-            state: Cell::new(State::Up),
-            disk: RefCell::new(Some(Rc::clone(&connection.disk))),
-            session: Cell::new(0),
-            losses: Cell::new(0),
-            unconfirmed: Cell::new(false),
-            refused: RefCell::default(),
-            first: RefCell::new(Some(connection)),
-            arrived: RefCell::default(),
-            in_flight: RefCell::default(),
-            next: Cell::new(0),
-            held_bytes: Cell::new(0),
-            unflushed: RefCell::default(),
-            quarantine: RefCell::default(),
-            answers: Completions::new(),
-            submitted: Signal::new(),
-            changed: Signal::new(),
-            closed: Cell::new(false),
-        })))))
+    ) -> Boxed<'static, Result<Remote, String>> {
+        Box::pin(async move {
+            let connection = connect.connect().await?;
+            let limits = Limits { volatile: true, ..connection.disk.limits() };
+            Ok(Remote(Rc::new(Handle(Rc::new(Shared {
+                name,
+                connect,
+                clock,
+                pool: Pool::new(0),
+                identity: connection.identity.clone(),
+                limits,
+                hold: Cell::new(options.hold),
+                state: Cell::new(State::Up),
+                disk: RefCell::new(Some(Rc::clone(&connection.disk))),
+                session: Cell::new(0),
+                losses: Cell::new(0),
+                unconfirmed: Cell::new(false),
+                refused: RefCell::default(),
+                first: RefCell::new(Some(connection)),
+                arrived: RefCell::default(),
+                in_flight: RefCell::default(),
+                next: Cell::new(0),
+                held_bytes: Cell::new(0),
+                unflushed: RefCell::default(),
+                quarantine: RefCell::default(),
+                answers: Completions::new(),
+                submitted: Signal::new(),
+                changed: Signal::new(),
+                closed: Cell::new(false),
+            })))))
+        })
     }
 
     /// Keeps the connection alive and carries out operations; for the host to drive. Ends when the
@@ -227,9 +229,9 @@ impl Remote {
     ///
     /// # Panics
     /// If it is called twice.
-    pub fn run(&self) -> impl Future<Output = ()> + use<> {
+    pub fn run(&self) -> Boxed<'static, ()> {
         let shared = Rc::clone(&self.0.0);
-        async move {
+        Box::pin(async move {
             let operations = TaskSet::new();
             let mut supervising = pin!(supervise::supervise(&shared));
             let mut submitted = pin!(shared.submitted.wait());
@@ -245,7 +247,7 @@ impl Remote {
                 supervising.as_mut().poll(cx)
             })
             .await;
-        }
+        })
     }
 
     /// The state of the connection.

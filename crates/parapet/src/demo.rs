@@ -13,7 +13,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Duration;
 
-use io::{Buf, Clock, Disk, Op, Pool, TaskSet, Work};
+use io::{Clock, Disk, Op, Pool, TaskSet, Work};
 use os::{Address, Socket, Spawner};
 
 use crate::api::{Array, Demonstration, SlotState};
@@ -232,7 +232,7 @@ impl Direction {
         let mut buf = pool.take(REQUEST_BYTES as usize);
         match self {
             Direction::Write(done) => {
-                fill(offset, &mut buf);
+                random::fill(offset, &mut buf);
                 let written = disk.submit(Op::write(offset, buf.freeze())).await;
                 written.result.map_err(|error| lost(offset, &error))?;
                 done.set(done.get() + REQUEST_BYTES);
@@ -241,7 +241,10 @@ impl Direction {
                 let read = disk.submit(Op::read(offset, buf)).await;
                 read.result.map_err(|error| lost(offset, &error))?;
                 let Work::Read(bufs) = read.work else { unreachable!("work comes back as it was") };
-                wrong.set(wrong.get() + bufs.iter().map(|buf| differing(offset, buf)).sum::<u64>());
+                wrong.set(
+                    wrong.get()
+                        + bufs.iter().map(|buf| random::differing(offset, buf)).sum::<u64>(),
+                );
             }
         }
         Ok(())
@@ -262,31 +265,6 @@ async fn flush(disk: &dyn Disk) -> Result<()> {
 fn lost(offset: u64, error: &io::Error) -> Failure {
     let message = format!("a request at offset {offset} failed: {error}");
     Failure::new(Id::Verification, message, "see the log: run it with -v")
-}
-
-/// Returns the eight bytes that belong at an offset: its splitmix64 (Steele, Lea and Flood, 2014).
-fn word(offset: u64) -> u64 {
-    let mut word = offset.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    word = (word ^ word >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ word >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ word >> 31
-}
-
-/// Fills a buffer with the bytes that belong at this offset.
-pub(crate) fn fill(offset: u64, buf: &mut Buf) {
-    for (index, bytes) in buf.chunks_exact_mut(8).enumerate() {
-        bytes.copy_from_slice(&word(offset + 8 * index as u64).to_le_bytes());
-    }
-}
-
-/// Counts the bytes that do not belong at this offset.
-pub(crate) fn differing(offset: u64, buf: &[u8]) -> u64 {
-    let words = buf.chunks_exact(8).enumerate();
-    let wrong = words.map(|(index, bytes)| {
-        let expected = word(offset + 8 * index as u64).to_le_bytes();
-        bytes.iter().zip(expected).filter(|(byte, expected)| **byte != *expected).count() as u64
-    });
-    wrong.sum()
 }
 
 /// Returns both outcomes once both futures complete.
@@ -319,19 +297,6 @@ async fn both<A, B>(one: impl Future<Output = A>, other: impl Future<Output = B>
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_single_wrong_byte_is_counted_and_so_is_data_from_elsewhere() {
-        let pool = Pool::new(1 << 20);
-        let mut buf = pool.take(4096);
-        fill(8192, &mut buf);
-        assert_eq!(differing(8192, &buf), 0);
-        assert!(differing(4096, &buf) > 4000, "the right bytes at the wrong place");
-        buf[77] ^= 1;
-        assert_eq!(differing(8192, &buf), 1);
-        buf.fill(0);
-        assert!(differing(8192, &buf) > 4000);
-    }
 
     #[test]
     fn both_wait_for_both() {

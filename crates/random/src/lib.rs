@@ -31,6 +31,28 @@ pub fn next(state: &mut u64) -> u64 {
     drawn
 }
 
+/// Fills a buffer with the bytes that belong at this offset of an endless pattern, which differs in
+/// each eight bytes.
+pub fn fill(offset: u64, buf: &mut [u8]) {
+    for (index, bytes) in buf.chunks_mut(8).enumerate() {
+        bytes.copy_from_slice(&pattern(offset, index)[..bytes.len()]);
+    }
+}
+
+/// Counts the bytes that do not belong at this offset of the pattern.
+pub fn differing(offset: u64, buf: &[u8]) -> u64 {
+    let wrong = buf.chunks(8).enumerate().map(|(index, bytes)| {
+        let expected = pattern(offset, index);
+        let differs = |(byte, expected): &(&u8, &u8)| byte != expected;
+        bytes.iter().zip(&expected).filter(differs).count() as u64
+    });
+    wrong.sum()
+}
+
+fn pattern(offset: u64, index: usize) -> [u8; 8] {
+    mix(offset + 8 * index as u64).to_le_bytes()
+}
+
 impl Rng {
     /// The stream `name`, number `number`, of the run with this seed.
     pub fn stream(seed: u64, name: &str, number: u64) -> Rng {
@@ -123,6 +145,20 @@ mod tests {
         let drawn = [(); 3].map(|()| next(&mut state));
         // The reference implementation's first numbers from 0.
         assert_eq!(drawn, [0xe220_a839_7b1d_cdaf, 0x6e78_9e6a_a1b9_65f4, 0x06c4_5d18_8009_454f]);
+    }
+
+    #[test]
+    fn a_single_wrong_byte_is_counted_and_so_is_data_from_elsewhere() {
+        for bytes in [4096, 4095] {
+            let mut buf = vec![0; bytes];
+            fill(8192, &mut buf);
+            assert_eq!(differing(8192, &buf), 0);
+            assert!(differing(4096, &buf) > 4000, "the right bytes at the wrong place");
+            buf[77] ^= 1;
+            assert_eq!(differing(8192, &buf), 1);
+            buf.fill(0);
+            assert!(differing(8192, &buf) > 4000);
+        }
     }
 
     #[test]

@@ -49,8 +49,8 @@ const ALLOWED: &[Row] = &[
     row(
         "parapet",
         &[
-            "panel", "policy", "lab", "os", "array", "metadata", "cluster", "net", "io", "layout",
-            "parity",
+            "panel", "policy", "lab", "random", "os", "array", "metadata", "cluster", "net", "io",
+            "layout", "parity",
         ],
     ),
     row("fuzz", &["array", "cluster", "metadata", "net", "io", "layout", "parity"]),

@@ -61,7 +61,7 @@ impl Walker<'_> {
         let mut restored = vec![0; PAGE as usize];
         for slot in others.map(|index| map.data(index)).chain([map.p()]) {
             let page = self.pages.page(self.order[slot.index()]?, offset).await?;
-            restored.iter_mut().zip(page.iter()).for_each(|(checksum, byte)| *checksum ^= byte);
+            parity::best().xor_into(&[&page], &mut restored);
         }
         Some(restored.into())
     }

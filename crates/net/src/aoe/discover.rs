@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::task::Poll;
 use std::time::Duration;
 
-use io::{Clock, Frame, Link, Mac, Time};
+use io::{Boxed, Clock, Frame, Link, Mac, Time};
 
 use super::wire::ata::{Ata, opcode, status};
 use super::wire::identify::Identity;
@@ -42,58 +42,68 @@ pub struct Found {
 ///
 /// # Errors
 /// The port is gone.
-pub async fn discover(link: &dyn Link, clock: &dyn Clock, address: Address) -> Result<Vec<Found>> {
-    let mut found: Vec<Found> = Vec::new();
-    let start = clock.now();
-    for turn in 0..PATIENCE.as_millis() / AGAIN.as_millis() {
-        let mut frames = VecDeque::from([question(link.address(), address)]);
-        poll_fn(|cx| link.poll_send(cx, &mut frames)).await?;
-        let until = start + AGAIN * (turn as u32 + 1);
-        loop {
-            let frames = receive_until(link, clock, until).await?;
-            if frames.is_empty() || clock.now() >= until {
-                break;
-            }
-            for answer in frames.iter().filter_map(answer) {
-                if found.len() < MAX_FOUND
-                    && !found.iter().any(|it| (it.address, it.mac) == (answer.address, answer.mac))
-                {
-                    found.push(answer);
+pub fn discover<'a>(
+    link: &'a dyn Link,
+    clock: &'a dyn Clock,
+    address: Address,
+) -> Boxed<'a, Result<Vec<Found>>> {
+    Box::pin(async move {
+        let mut found: Vec<Found> = Vec::new();
+        let start = clock.now();
+        for turn in 0..PATIENCE.as_millis() / AGAIN.as_millis() {
+            let mut frames = VecDeque::from([question(link.address(), address)]);
+            poll_fn(|cx| link.poll_send(cx, &mut frames)).await?;
+            let until = start + AGAIN * (turn as u32 + 1);
+            loop {
+                let frames = receive_until(link, clock, until).await?;
+                if frames.is_empty() || clock.now() >= until {
+                    break;
+                }
+                for answer in frames.iter().filter_map(answer) {
+                    if found.len() < MAX_FOUND
+                        && !found
+                            .iter()
+                            .any(|it| (it.address, it.mac) == (answer.address, answer.mac))
+                    {
+                        found.push(answer);
+                    }
                 }
             }
         }
-    }
-    Ok(found)
+        Ok(found)
+    })
 }
 
 /// Asks the target at this port who it is; nothing if it does not answer, or refuses.
 ///
 /// # Errors
 /// Our port is gone.
-pub async fn identify(
-    link: &dyn Link,
-    clock: &dyn Clock,
+pub fn identify<'a>(
+    link: &'a dyn Link,
+    clock: &'a dyn Clock,
     mac: Mac,
     address: Address,
-) -> Result<Option<Identity>> {
-    let question = identify_question(link.address(), mac, address, TAG);
-    let start = clock.now();
-    for turn in 0..IDENTIFY_TURNS {
-        let mut frames = VecDeque::from([question.clone()]);
-        poll_fn(|cx| link.poll_send(cx, &mut frames)).await?;
-        let until = start + IDENTIFY_AGAIN * (turn + 1);
-        for frame in receive_until(link, clock, until).await? {
-            let answer = Header::parse(frame.head()).filter(|it| it.response);
-            let is_ours = answer.is_some_and(|it| {
-                (it.source, it.address, it.tag, it.error) == (mac, address, TAG, None)
-            });
-            let ata = frame.head().get(HEADER_BYTES..).and_then(Ata::parse);
-            if is_ours && ata.is_some_and(|ata| ata.command & status::BAD == 0) {
-                return Ok(Identity::parse(frame.body()));
+) -> Boxed<'a, Result<Option<Identity>>> {
+    Box::pin(async move {
+        let question = identify_question(link.address(), mac, address, TAG);
+        let start = clock.now();
+        for turn in 0..IDENTIFY_TURNS {
+            let mut frames = VecDeque::from([question.clone()]);
+            poll_fn(|cx| link.poll_send(cx, &mut frames)).await?;
+            let until = start + IDENTIFY_AGAIN * (turn + 1);
+            for frame in receive_until(link, clock, until).await? {
+                let answer = Header::parse(frame.head()).filter(|it| it.response);
+                let is_ours = answer.is_some_and(|it| {
+                    (it.source, it.address, it.tag, it.error) == (mac, address, TAG, None)
+                });
+                let ata = frame.head().get(HEADER_BYTES..).and_then(Ata::parse);
+                if is_ours && ata.is_some_and(|ata| ata.command & status::BAD == 0) {
+                    return Ok(Identity::parse(frame.body()));
+                }
             }
         }
-    }
-    Ok(None)
+        Ok(None)
+    })
 }
 
 /// The frames that come until then; at once, if a frame has come.

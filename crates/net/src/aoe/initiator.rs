@@ -45,8 +45,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use io::{
-    Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Limits, Link, Op, Pool, Signal,
-    Time,
+    Boxed, Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Limits, Link, Op, Pool,
+    Signal, Time,
 };
 
 use self::copies::Unsettled;
@@ -160,53 +160,56 @@ impl Initiator {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub async fn open(
+    pub fn open(
         address: Address,
         links: Vec<Rc<dyn Link>>,
         clock: Rc<dyn Clock>,
         pool: Pool,
-    ) -> Result<Initiator, OpenError> {
-        let ports: Vec<Port> = links.into_iter().map(Port::new).collect();
-        let (mut paths, mut fault) = (Vec::new(), None);
-        let mut identity: Option<Identity> = None;
-        for (index, port) in ports.iter().enumerate() {
-            let found = match find(port, &*clock, address).await {
-                Ok(found) => found,
-                Err(error) => {
-                    fault = Some(error.to_string());
-                    continue;
+    ) -> Boxed<'static, Result<Initiator, OpenError>> {
+        Box::pin(async move {
+            let ports: Vec<Port> = links.into_iter().map(Port::new).collect();
+            let (mut paths, mut fault) = (Vec::new(), None);
+            let mut identity: Option<Identity> = None;
+            for (index, port) in ports.iter().enumerate() {
+                let found = match find(port, &*clock, address).await {
+                    Ok(found) => found,
+                    Err(error) => {
+                        fault = Some(error.to_string());
+                        continue;
+                    }
+                };
+                for (path, known) in found.into_iter().map(|(path, known)| (path(index), known)) {
+                    if let Some(first) = &identity
+                        && !is_same(first, &known)
+                    {
+                        let name =
+                            |it: &Identity| format!("{} of {} sectors", it.serial, it.sectors);
+                        return Err(OpenError::Different(name(first), name(&known)));
+                    }
+                    identity.get_or_insert(known);
+                    paths.push(path);
                 }
-            };
-            for (path, known) in found.into_iter().map(|(path, known)| (path(index), known)) {
-                if let Some(first) = &identity
-                    && !is_same(first, &known)
-                {
-                    let name = |it: &Identity| format!("{} of {} sectors", it.serial, it.sectors);
-                    return Err(OpenError::Different(name(first), name(&known)));
-                }
-                identity.get_or_insert(known);
-                paths.push(path);
             }
-        }
-        let identity = identity.ok_or(fault.map_or(OpenError::Silent, OpenError::Link))?;
-        if paths.iter().all(|path| path.sectors() == 0) {
-            return Err(OpenError::Link("its MTU has no room for a sector".into()));
-        }
-        paths.truncate(MAX_PATHS);
-        Ok(Initiator(Rc::new(Shared {
-            address,
-            identity,
-            ports,
-            clock,
-            pool,
-            paths: RefCell::new(paths),
-            turn: Cell::new(0),
-            work: RefCell::default(),
-            tending: RefCell::default(),
-            answers: Completions::new(),
-            submitted: Signal::new(),
-            quiet: Quiet::default(),
-        })))
+            let identity = identity.ok_or(fault.map_or(OpenError::Silent, OpenError::Link))?;
+            if paths.iter().all(|path| path.sectors() == 0) {
+                return Err(OpenError::Link("its MTU has no room for a sector".into()));
+            }
+            paths.truncate(MAX_PATHS);
+            Ok(Initiator(Rc::new(Shared {
+                address,
+                identity,
+                ports,
+                clock,
+                pool,
+                paths: RefCell::new(paths),
+                turn: Cell::new(0),
+                work: RefCell::default(),
+                tending: RefCell::default(),
+                answers: Completions::new(),
+                submitted: Signal::new(),
+                quiet: Quiet::default(),
+            })))
+        })
     }
 
     /// Who the target is.
@@ -238,9 +241,9 @@ impl Initiator {
     ///
     /// # Errors
     /// Every port is gone. All operations have failed then.
-    pub fn run(&self) -> impl Future<Output = IoResult<()>> + use<> {
+    pub fn run(&self) -> Boxed<'static, IoResult<()>> {
         let shared = Rc::clone(&self.0);
-        async move {
+        Box::pin(async move {
             let ports = 0..shared.ports.len();
             let mut running: Vec<_> =
                 ports.map(|port| Some(Box::pin(port::run(&shared, port)))).collect();
@@ -265,7 +268,7 @@ impl Initiator {
                 }
             })
             .await
-        }
+        })
     }
 }
 

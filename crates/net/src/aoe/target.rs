@@ -32,7 +32,7 @@ use std::io::Result;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use io::{Clock, Frame, Link, Mac, Pool, Signal, TaskSet, Time};
+use io::{Boxed, Clock, Frame, Link, Mac, Pool, Signal, TaskSet, Time};
 
 pub use self::flights::MAX_FLIGHTS;
 pub use self::lun::{Change, Lun, LunOptions, LunPolicy, LunState};
@@ -145,7 +145,7 @@ impl Target {
 
     /// Carries out what the ports accept; to be driven by the host until it completes, after
     /// [`Target::stop`]. If it is dropped sooner, requests in flight are not answered.
-    pub fn run(&self) -> impl Future<Output = ()> + use<> {
+    pub fn run(&self) -> Boxed<'static, ()> {
         let shared = Rc::clone(&self.0);
         let stopped = Rc::clone(&shared);
         shared.tasks.spawn(async move {
@@ -155,7 +155,7 @@ impl Target {
         });
         // Requests in flight hold the target, which holds them.
         let driven = Driven(shared);
-        async move { driven.0.tasks.run().await }
+        Box::pin(async move { driven.0.tasks.run().await })
     }
 
     /// Serves on this port: a future to be driven by the host. It completes when the target was
@@ -163,20 +163,16 @@ impl Target {
     ///
     /// # Errors
     /// The port is gone.
-    pub fn serve(
-        &self,
-        name: impl Into<String>,
-        link: Rc<dyn Link>,
-    ) -> impl Future<Output = Result<()>> + 'static {
+    pub fn serve(&self, name: impl Into<String>, link: Rc<dyn Link>) -> Boxed<'static, Result<()>> {
         let shared = Rc::clone(&self.0);
         let port = Rc::new(Port::new(name.into(), link));
         shared.ports.borrow_mut().push(Rc::clone(&port));
-        async move {
+        Box::pin(async move {
             shared.announce_all(&port);
             let outcome = port::run(&shared, &port).await;
             shared.ports.borrow_mut().retain(|it| !Rc::ptr_eq(it, &port));
             outcome
-        }
+        })
     }
 
     /// Serves this LUN from now on, in place of one with the same address, and announces it.

@@ -21,7 +21,7 @@ use cluster::member::Header;
 use cluster::room;
 use cluster::session::Label;
 use cluster::wire;
-use io::{Disk, Error, ErrorKind, Op, Part, Pool, Result, Work};
+use io::{Boxed, Disk, Error, ErrorKind, Op, Part, Pool, Result, Work};
 
 /// Unit of label and header writes; a multiple of every logical block.
 pub(super) const BLOCK_BYTES: usize = 4096;
@@ -80,64 +80,70 @@ async fn write(disk: &dyn Disk, at: u64, bytes: &[u8]) -> Result<()> {
 ///
 /// # Errors
 /// `Refused` if the disk holds anything else, also a damaged label; else the disk's.
-pub async fn label(disk: &dyn Disk) -> Result<Option<Label>> {
-    if disk.limits().bytes < DATA_AT {
-        return Err(no_room());
-    }
-    let beginning = read(disk, 0, BEGINNING_BYTES).await?;
-    match wire::decode(&beginning) {
-        Ok((label, _)) => Ok(Some(label)),
-        Err(_) if beginning.iter().all(|&byte| byte == 0) => Ok(None),
-        Err(_) => Err(Error::refused("the disk holds other data")),
-    }
+pub fn label<'a>(disk: &'a dyn Disk) -> Boxed<'a, Result<Option<Label>>> {
+    Box::pin(async move {
+        if disk.limits().bytes < DATA_AT {
+            return Err(no_room());
+        }
+        let beginning = read(disk, 0, BEGINNING_BYTES).await?;
+        match wire::decode(&beginning) {
+            Ok((label, _)) => Ok(Some(label)),
+            Err(_) if beginning.iter().all(|&byte| byte == 0) => Ok(None),
+            Err(_) => Err(Error::refused("the disk holds other data")),
+        }
+    })
 }
 
 /// The content of both header slots.
 ///
 /// # Errors
 /// If the disk cannot be read, or no slot is valid.
-pub async fn slots(disk: &dyn Disk) -> Result<[Vec<u8>; 2]> {
-    let mut slots = [Vec::new(), Vec::new()];
-    for (slot, at) in slots.iter_mut().zip(SLOTS_AT) {
-        let head = read(disk, at, BLOCK_BYTES).await?;
-        let length = wire::frame_bytes(&head).ok().flatten().filter(|&it| it <= SLOT_BYTES);
-        if let Some(length) = length {
-            *slot = read(disk, at, length.next_multiple_of(BLOCK_BYTES)).await?;
+pub fn slots<'a>(disk: &'a dyn Disk) -> Boxed<'a, Result<[Vec<u8>; 2]>> {
+    Box::pin(async move {
+        let mut slots = [Vec::new(), Vec::new()];
+        for (slot, at) in slots.iter_mut().zip(SLOTS_AT) {
+            let head = read(disk, at, BLOCK_BYTES).await?;
+            let length = wire::frame_bytes(&head).ok().flatten().filter(|&it| it <= SLOT_BYTES);
+            if let Some(length) = length {
+                *slot = read(disk, at, length.next_multiple_of(BLOCK_BYTES)).await?;
+            }
         }
-    }
-    if slots.iter().all(|slot| wire::decode::<Header>(slot).is_err()) {
-        let context = "the member has a label, but both copies of its header are damaged";
-        return Err(Error::refused(context));
-    }
-    Ok(slots)
+        if slots.iter().all(|slot| wire::decode::<Header>(slot).is_err()) {
+            let context = "the member has a label, but both copies of its header are damaged";
+            return Err(Error::refused(context));
+        }
+        Ok(slots)
+    })
 }
 
 /// The append area.
 ///
 /// # Errors
 /// If the disk cannot be read.
-pub async fn entries(disk: &dyn Disk) -> Result<Vec<u8>> {
-    read(disk, AREA_AT, AREA_BYTES).await
+pub fn entries<'a>(disk: &'a dyn Disk) -> Boxed<'a, Result<Vec<u8>>> {
+    Box::pin(async move { read(disk, AREA_AT, AREA_BYTES).await })
 }
 
 /// Writes an entry to this byte of the append area, durably.
 ///
 /// # Errors
 /// The disk's.
-pub async fn append(disk: &dyn Disk, at: usize, entry: &[u8]) -> Result<()> {
-    write(disk, AREA_AT + at as u64, entry).await
+pub fn append<'a>(disk: &'a dyn Disk, at: usize, entry: &'a [u8]) -> Boxed<'a, Result<()>> {
+    Box::pin(async move { write(disk, AREA_AT + at as u64, entry).await })
 }
 
 /// Writes a header to a slot, durably.
 ///
 /// # Errors
 /// `NoSpace` if it is too long; else the disk's.
-pub async fn store(disk: &dyn Disk, slot: usize, header: &[u8]) -> Result<()> {
-    if header.len() > SLOT_BYTES {
-        let context = format!("header of {} bytes, at most {SLOT_BYTES}", header.len());
-        return Err(Error::new(ErrorKind::NoSpace, context));
-    }
-    write(disk, SLOTS_AT[slot], header).await
+pub fn store<'a>(disk: &'a dyn Disk, slot: usize, header: &'a [u8]) -> Boxed<'a, Result<()>> {
+    Box::pin(async move {
+        if header.len() > SLOT_BYTES {
+            let context = format!("header of {} bytes, at most {SLOT_BYTES}", header.len());
+            return Err(Error::new(ErrorKind::NoSpace, context));
+        }
+        write(disk, SLOTS_AT[slot], header).await
+    })
 }
 
 /// True if the label fits this disk.
@@ -156,19 +162,21 @@ fn fits(disk: &dyn Disk, label: &Label) -> bool {
 ///
 /// # Errors
 /// `Refused` if the label does not fit the disk; else the disk's.
-pub async fn format(disk: &dyn Disk, label: &Label) -> Result<()> {
-    let bytes = wire::encode(label);
-    if !fits(disk, label) || bytes.len() > BLOCK_BYTES {
-        return Err(Error::refused("the disk is too small"));
-    }
-    let end = disk.limits().bytes;
-    let mut at = 0;
-    while at < end {
-        let len = ZERO_BYTES.min(end - at);
-        disk.submit(Op::new(at, Work::Zero { len, unmap: true, fast: false })).await.result?;
-        at += len;
-    }
-    disk.submit(Op::flush()).await.result?;
-    store(disk, 1, &wire::encode(&Header::fresh(label.disk))).await?;
-    write(disk, 0, &bytes).await
+pub fn format<'a>(disk: &'a dyn Disk, label: &'a Label) -> Boxed<'a, Result<()>> {
+    Box::pin(async move {
+        let bytes = wire::encode(label);
+        if !fits(disk, label) || bytes.len() > BLOCK_BYTES {
+            return Err(Error::refused("the disk is too small"));
+        }
+        let end = disk.limits().bytes;
+        let mut at = 0;
+        while at < end {
+            let len = ZERO_BYTES.min(end - at);
+            disk.submit(Op::new(at, Work::Zero { len, unmap: true, fast: false })).await.result?;
+            at += len;
+        }
+        disk.submit(Op::flush()).await.result?;
+        store(disk, 1, &wire::encode(&Header::fresh(label.disk))).await?;
+        write(disk, 0, &bytes).await
+    })
 }

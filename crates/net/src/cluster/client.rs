@@ -22,8 +22,8 @@ use cluster::message::{FromClient, FromMember, MOST_IO_BYTES, Refusal};
 use cluster::session::{FromCoordinator, Hello, Speaker};
 use cluster::timing::Timing;
 use io::{
-    Buf, Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Extent, ExtentKind, Limits,
-    Op, Result, Signal, Stream, Ticket, Work,
+    Boxed, Buf, Clock, Completion, Completions, Disk, Done, Error, ErrorKind, Extent, ExtentKind,
+    Limits, Op, Result, Signal, Stream, Ticket, Work,
 };
 
 use super::line::{self, Line};
@@ -106,44 +106,54 @@ impl ClientDisk {
     }
 
     /// Ticks until the cluster has evicted this incarnation.
-    pub async fn run(&self) {
-        let tick = Duration::from_millis(self.0.timing.tick_ms);
-        while !self.0.machine.borrow().is_evicted() {
-            self.step(|machine, now, out| machine.tick(now, out));
-            self.0.clock.sleep_until(self.0.clock.now() + tick).await;
-        }
+    pub fn run(&self) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            let tick = Duration::from_millis(self.0.timing.tick_ms);
+            while !self.0.machine.borrow().is_evicted() {
+                self.step(|machine, now, out| machine.tick(now, out));
+                self.0.clock.sleep_until(self.0.clock.now() + tick).await;
+            }
+        })
     }
 
     /// Uses this connection to a member until it ends; then says why. A server that refuses a
     /// request because it has another disk than the member's is not the member.
-    pub async fn connect_member(&self, member: MemberId, stream: Box<dyn Stream>) -> StreamError {
-        let each = |message| {
-            if let FromMember::Refused(_, Refusal::Boot(boot)) = message
-                && self.0.machine.borrow().disk(member).is_some_and(|disk| !boot.is_of(disk))
-            {
-                return Err(StreamError::other("another disk answers than that of the member"));
-            }
-            self.handle(Event::Member(member, message));
-            Ok(())
-        };
-        let opened = || self.handle(Event::Connected(member));
-        self.0.members.run(member, stream, opened, each).await
+    pub fn connect_member(
+        &self,
+        member: MemberId,
+        stream: Box<dyn Stream>,
+    ) -> Boxed<'_, StreamError> {
+        Box::pin(async move {
+            let each = |message| {
+                if let FromMember::Refused(_, Refusal::Boot(boot)) = message
+                    && self.0.machine.borrow().disk(member).is_some_and(|disk| !boot.is_of(disk))
+                {
+                    return Err(StreamError::other("another disk answers than that of the member"));
+                }
+                self.handle(Event::Member(member, message));
+                Ok(())
+            };
+            let opened = || self.handle(Event::Connected(member));
+            self.0.members.run(member, stream, opened, each).await
+        })
     }
 
     /// Uses this connection to a coordinator until it ends; then says why.
-    pub async fn connect_coordinator(&self, stream: Box<dyn Stream>) -> StreamError {
-        let (line, inbox) = Line::open(stream);
-        line.send(&self.0.hello);
-        let number = self.number();
-        self.0.coordinators.borrow_mut().insert(number, line);
-        let ended = inbox.run(|frame| {
-            let FromCoordinator(term, message) = line::read(frame)?;
-            self.handle(Event::Coordinator(term, message));
-            Ok(())
-        });
-        let ended = ended.await;
-        self.0.coordinators.borrow_mut().remove(&number);
-        ended
+    pub fn connect_coordinator(&self, stream: Box<dyn Stream>) -> Boxed<'_, StreamError> {
+        Box::pin(async move {
+            let (line, inbox) = Line::open(stream);
+            line.send(&self.0.hello);
+            let number = self.number();
+            self.0.coordinators.borrow_mut().insert(number, line);
+            let ended = inbox.run(|frame| {
+                let FromCoordinator(term, message) = line::read(frame)?;
+                self.handle(Event::Coordinator(term, message));
+                Ok(())
+            });
+            let ended = ended.await;
+            self.0.coordinators.borrow_mut().remove(&number);
+            ended
+        })
     }
 
     fn number(&self) -> u64 {

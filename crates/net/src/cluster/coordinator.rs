@@ -16,7 +16,7 @@ use cluster::ids::{ArrayId, CandidateId, ClientId, Incarnation, MemberId, Ms, Te
 use cluster::roles::Holder;
 use cluster::session::{Ask, FromCoordinator, Report, Speaker, Told, Welcome};
 use cluster::timing::Timing;
-use io::{Clock, Stream};
+use io::{Boxed, Clock, Stream};
 
 use super::door;
 use super::line::{self, Inbox, Line};
@@ -89,12 +89,14 @@ impl CoordinatorServer {
     }
 
     /// Ticks for ever.
-    pub async fn run(&self) {
-        let tick = Duration::from_millis(self.0.duty.timing.tick_ms);
-        loop {
-            self.0.clock.sleep_until(self.0.clock.now() + tick).await;
-            self.step(|machine, now, out| machine.tick(now, out));
-        }
+    pub fn run(&self) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            let tick = Duration::from_millis(self.0.duty.timing.tick_ms);
+            loop {
+                self.0.clock.sleep_until(self.0.clock.now() + tick).await;
+                self.step(|machine, now, out| machine.tick(now, out));
+            }
+        })
     }
 
     /// Another candidate says that it leads in this term, and can serve the array.
@@ -113,33 +115,39 @@ impl CoordinatorServer {
     }
 
     /// Uses this connection to a member until it ends; then says why.
-    pub async fn connect(&self, member: MemberId, stream: Box<dyn Stream>) -> Error {
-        let each = |message| {
-            self.handle(Event::Member(member, message));
-            Ok(())
-        };
-        self.0.members.run(member, stream, || {}, each).await
+    pub fn connect(&self, member: MemberId, stream: Box<dyn Stream>) -> Boxed<'_, Error> {
+        Box::pin(async move {
+            let each = |message| {
+                self.handle(Event::Member(member, message));
+                Ok(())
+            };
+            self.0.members.run(member, stream, || {}, each).await
+        })
     }
 
     /// Serves a client or operator until its session ends; then says why.
-    pub async fn serve(&self, session: door::Session) -> Error {
-        let door::Session { hello, holder, line, inbox, place: _place } = session;
-        let (client, incarnation) = match hello.speaker {
-            Speaker::Operator => return self.operate(&holder, &line, inbox).await,
-            Speaker::Client(client, incarnation) if hello.array == self.0.duty.array => {
-                (client, incarnation)
-            }
-            _ => return Error::new(ErrorKind::PermissionDenied, "the peer means another array"),
-        };
-        let number = self.0.next_line.replace(self.0.next_line.get() + 1);
-        self.0.clients.borrow_mut().insert(number, Session { client, incarnation, line });
-        let ended = inbox.run(|frame| {
-            self.handle(Event::Client(client, incarnation, line::read(frame)?));
-            Ok(())
-        });
-        let ended = ended.await;
-        self.0.clients.borrow_mut().remove(&number);
-        ended
+    pub fn serve(&self, session: door::Session) -> Boxed<'_, Error> {
+        Box::pin(async move {
+            let door::Session { hello, holder, line, inbox, place: _place } = session;
+            let (client, incarnation) = match hello.speaker {
+                Speaker::Operator => return self.operate(&holder, &line, inbox).await,
+                Speaker::Client(client, incarnation) if hello.array == self.0.duty.array => {
+                    (client, incarnation)
+                }
+                _ => {
+                    return Error::new(ErrorKind::PermissionDenied, "the peer means another array");
+                }
+            };
+            let number = self.0.next_line.replace(self.0.next_line.get() + 1);
+            self.0.clients.borrow_mut().insert(number, Session { client, incarnation, line });
+            let ended = inbox.run(|frame| {
+                self.handle(Event::Client(client, incarnation, line::read(frame)?));
+                Ok(())
+            });
+            let ended = ended.await;
+            self.0.clients.borrow_mut().remove(&number);
+            ended
+        })
     }
 
     async fn operate(&self, holder: &Holder, line: &Rc<Line>, mut inbox: Inbox) -> Error {

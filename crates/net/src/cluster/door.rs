@@ -17,7 +17,7 @@ use std::rc::Rc;
 
 use cluster::roles::{Holder, Role};
 use cluster::session::{Hello, Told};
-use io::{Clock, Stream};
+use io::{Boxed, Clock, Stream};
 
 use super::line::{Inbox, Line};
 use crate::gate::{Gate, Inside};
@@ -64,19 +64,21 @@ impl Door {
     ///
     /// # Errors
     /// Why it stays outside.
-    pub async fn enter(&self, stream: Box<dyn Stream>) -> Result<Session> {
-        let slot = self.gate.begin_handshake(MAX_HANDSHAKES);
-        let greeting = slot.unless_dropped(self.greet(stream));
-        let deadline = self.clock.now() + HANDSHAKE_TIME;
-        let greeted = before(&*self.clock, deadline, greeting).await;
-        let late = || Error::new(ErrorKind::TimedOut, "the peer did not say who it is in time");
-        let crowded = |what| Error::new(ErrorKind::ConnectionRefused, what);
-        let newer = || crowded("closed for a newer connection: too many handshakes at once");
-        let session = greeted.ok_or_else(late)?.ok_or_else(newer)??;
-        match slot.enter(MAX_SESSIONS) {
-            Some(place) => Ok(Session { place: Some(place), ..session }),
-            None => Err(crowded("too many sessions")),
-        }
+    pub fn enter(&self, stream: Box<dyn Stream>) -> Boxed<'_, Result<Session>> {
+        Box::pin(async move {
+            let slot = self.gate.begin_handshake(MAX_HANDSHAKES);
+            let greeting = slot.unless_dropped(self.greet(stream));
+            let deadline = self.clock.now() + HANDSHAKE_TIME;
+            let greeted = before(&*self.clock, deadline, greeting).await;
+            let late = || Error::new(ErrorKind::TimedOut, "the peer did not say who it is in time");
+            let crowded = |what| Error::new(ErrorKind::ConnectionRefused, what);
+            let newer = || crowded("closed for a newer connection: too many handshakes at once");
+            let session = greeted.ok_or_else(late)?.ok_or_else(newer)??;
+            match slot.enter(MAX_SESSIONS) {
+                Some(place) => Ok(Session { place: Some(place), ..session }),
+                None => Err(crowded("too many sessions")),
+            }
+        })
     }
 
     async fn greet(&self, stream: Box<dyn Stream>) -> Result<Session> {
@@ -93,16 +95,19 @@ impl Session {
     ///
     /// # Errors
     /// Those of the stream; `PermissionDenied` if the holder may not be that speaker.
-    pub async fn greet(stream: Box<dyn Stream>, holder: Holder) -> Result<Session> {
-        let (line, mut inbox) = Line::open(stream);
-        let hello: Hello = inbox.first().await?;
-        if !holder.may_speak(hello.speaker) {
-            let role = Role::of(hello.speaker);
-            let role = role.map_or_else(|| "any role".into(), |role| format!("the role {role}"));
-            let why = format!("{holder} does not allow {role}");
-            return Err(Error::new(ErrorKind::PermissionDenied, why));
-        }
-        Ok(Session { hello, holder, line, inbox, place: None })
+    pub fn greet(stream: Box<dyn Stream>, holder: Holder) -> Boxed<'static, Result<Session>> {
+        Box::pin(async move {
+            let (line, mut inbox) = Line::open(stream);
+            let hello: Hello = inbox.first().await?;
+            if !holder.may_speak(hello.speaker) {
+                let role = Role::of(hello.speaker);
+                let role =
+                    role.map_or_else(|| "any role".into(), |role| format!("the role {role}"));
+                let why = format!("{holder} does not allow {role}");
+                return Err(Error::new(ErrorKind::PermissionDenied, why));
+            }
+            Ok(Session { hello, holder, line, inbox, place: None })
+        })
     }
 }
 

@@ -24,7 +24,7 @@ use cluster::member::{Action, Event, IoId, Member, Peer};
 use cluster::message::{FromMember, Io, MOST_IO_BYTES, ToMember, Who};
 use cluster::roles::Holder;
 use cluster::session::{Ask, Label, Speaker, Told};
-use io::{Clock, Disk, Error, Op, Pool, Result, Signal, Time, Work};
+use io::{Boxed, Clock, Disk, Error, Op, Pool, Result, Signal, Time, Work};
 
 use super::door::{Session, forbidden};
 use super::line::{self, Inbox, Line};
@@ -75,17 +75,19 @@ impl MemberServer {
     ///
     /// # Errors
     /// If the disk fails, or its headers are damaged.
-    pub async fn start(
+    pub fn start(
         disk: Rc<dyn Disk>,
         clock: Rc<dyn Clock>,
         spawn: Spawn,
-    ) -> Result<MemberServer> {
-        let label = area::label(&*disk).await?;
-        let server = MemberServer::unformatted(disk, clock, spawn);
-        if let Some(label) = label {
-            server.begin(label).await?;
-        }
-        Ok(server)
+    ) -> Boxed<'static, Result<MemberServer>> {
+        Box::pin(async move {
+            let label = area::label(&*disk).await?;
+            let server = MemberServer::unformatted(disk, clock, spawn);
+            if let Some(label) = label {
+                server.begin(label).await?;
+            }
+            Ok(server)
+        })
     }
 
     /// Serves a disk for a format only, whatever it holds: its user has agreed to lose that.
@@ -177,22 +179,24 @@ impl MemberServer {
     }
 
     /// Serves a session until it ends; then says why.
-    pub async fn serve(&self, session: Session) -> StreamError {
-        let Session { hello, holder, line, inbox, place: _place } = session;
-        let peer = match hello.speaker {
-            Speaker::Operator => return self.operate(&holder, &line, inbox).await,
-            Speaker::Client(id, _) => Peer::Client(id),
-            Speaker::Candidate(id) => Peer::Candidate(id),
-        };
-        let mine = |label: &Label| (label.array, label.member) == (hello.array, hello.member);
-        if !self.label().as_ref().is_some_and(mine) {
-            return refused("the peer means another array, or another member of it");
-        }
-        let number = self.number();
-        self.0.lines.borrow_mut().insert(number, (peer, line));
-        let ended = inbox.run(|frame| self.message(hello.speaker, peer, frame)).await;
-        self.0.lines.borrow_mut().remove(&number);
-        ended
+    pub fn serve(&self, session: Session) -> Boxed<'_, StreamError> {
+        Box::pin(async move {
+            let Session { hello, holder, line, inbox, place: _place } = session;
+            let peer = match hello.speaker {
+                Speaker::Operator => return self.operate(&holder, &line, inbox).await,
+                Speaker::Client(id, _) => Peer::Client(id),
+                Speaker::Candidate(id) => Peer::Candidate(id),
+            };
+            let mine = |label: &Label| (label.array, label.member) == (hello.array, hello.member);
+            if !self.label().as_ref().is_some_and(mine) {
+                return refused("the peer means another array, or another member of it");
+            }
+            let number = self.number();
+            self.0.lines.borrow_mut().insert(number, (peer, line));
+            let ended = inbox.run(|frame| self.message(hello.speaker, peer, frame)).await;
+            self.0.lines.borrow_mut().remove(&number);
+            ended
+        })
     }
 
     /// Answers one command.

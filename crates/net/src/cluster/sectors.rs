@@ -47,8 +47,8 @@ use std::rc::Rc;
 
 use io::broken::{Broken, broken};
 use io::{
-    Buf, Completion, Completions, Disk, Done, Error, Extent, ExtentKind, Limits, Op, Part, Pool,
-    Result, SharedBuf, Signal, Turn, Work, ZeroSupport,
+    Boxed, Buf, Completion, Completions, Disk, Done, Error, Extent, ExtentKind, Limits, Op, Part,
+    Pool, Result, SharedBuf, Signal, Turn, Work, ZeroSupport,
 };
 
 use super::Spawn;
@@ -75,18 +75,20 @@ fn sector_bytes(limits: &Limits) -> u32 {
 ///
 /// # Errors
 /// `Refused` if the journal is damaged; else the disk's.
-pub async fn open(
+pub fn open(
     (journal, data): (Part, Part),
     piece_bytes: u32,
     spawn: Spawn,
-) -> Result<Rc<dyn Disk>> {
-    let data = Rc::new(data);
-    // The disk may have reported other sectors before.
-    let journal = Journal::open(journal, Rc::clone(&data)).await?;
-    if piece_bytes.is_multiple_of(sector_bytes(&data.limits())) {
-        return Ok(data);
-    }
-    Ok(Rc::new(Sectors(Rc::new(Inner::new(journal, data, spawn)))))
+) -> Boxed<'static, Result<Rc<dyn Disk>>> {
+    Box::pin(async move {
+        let data = Rc::new(data);
+        // The disk may have reported other sectors before.
+        let journal = Journal::open(journal, Rc::clone(&data)).await?;
+        if piece_bytes.is_multiple_of(sector_bytes(&data.limits())) {
+            return Ok(data as Rc<dyn Disk>);
+        }
+        Ok(Rc::new(Sectors(Rc::new(Inner::new(journal, data, spawn)))))
+    })
 }
 
 /// A disk with blocks of 512 bytes, whatever is below.

@@ -11,7 +11,7 @@ use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::task::Poll;
 
-use io::{Clock, Pool, Signal, Stream};
+use io::{Boxed, Clock, Pool, Signal, Stream};
 
 use super::export::{Client, Export, Exports};
 use super::handshake::{self, Chosen, Host, Terms};
@@ -153,7 +153,7 @@ impl Server {
         stream: Box<dyn Stream>,
         listener: usize,
         origin: impl Into<String>,
-    ) -> Option<impl Future<Output = Ending> + 'static> {
+    ) -> Option<Boxed<'static, Ending>> {
         let shared = Rc::clone(&self.0);
         let gate = Rc::clone(shared.gates.borrow_mut().entry(listener).or_default());
         if shared.stopping.get() || !gate.has_room(shared.max_connections) {
@@ -162,11 +162,11 @@ impl Server {
         let admission = Admission::new(&shared);
         let knock = gate.begin_handshake(shared.max_handshakes);
         let client = Client { origin: origin.into(), ..Client::default() };
-        Some(async move {
+        Some(Box::pin(async move {
             let ending = shared.serve(stream, client, knock).await;
             drop(admission);
             ending
-        })
+        }))
     }
 
     /// Serves a connection of this process without a handshake: its peer, such as the kernel's NBD
@@ -177,18 +177,18 @@ impl Server {
         &self,
         stream: Box<dyn Stream>,
         export: Rc<Export>,
-    ) -> Option<impl Future<Output = Ending> + 'static> {
+    ) -> Option<Boxed<'static, Ending>> {
         let shared = Rc::clone(&self.0);
         if shared.stopping.get() {
             return None;
         }
         let admission = Admission::new(&shared);
         let chosen = Chosen { stream, export, terms: Terms::default() };
-        Some(async move {
+        Some(Box::pin(async move {
             let ending = shared.transmit(chosen).await;
             drop(admission);
             ending
-        })
+        }))
     }
 
     /// Shuts the server down: no new connections, handshakes end, requests in flight are finished

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
-use io::{Completions, Pool, Stream};
+use io::{Boxed, Completions, Pool, Stream};
 
 use super::{Link, Pieces, Remote, RemoteDisk, Shared};
 use crate::nbd::context::MetaContext;
@@ -79,44 +79,46 @@ pub type Securing<'a> = Pin<Box<dyn Future<Output = std::io::Result<Box<dyn Stre
 /// # Errors
 /// Why there is no connection; the stream is closed then. Never continues in plain text where TLS
 /// is given.
-pub async fn connect(
+pub fn connect<'a>(
     mut stream: Box<dyn Stream>,
-    name: &str,
-    tls: Option<&dyn ClientTls>,
+    name: &'a str,
+    tls: Option<&'a dyn ClientTls>,
     pool: Pool,
-) -> Result<(RemoteDisk, Link), ConnectError> {
-    let mut greeting = [0; 18];
-    fill(&*stream, &mut greeting).await?;
-    let mut reader = Reader::new(&greeting);
-    if reader.u64()? != wire::GREETING_MAGIC || reader.u64()? != wire::OPTION_MAGIC {
-        return Err(ConnectError::Misbehaved("not the greeting of a newstyle server"));
-    }
-    let offered = reader.u16()?;
-    if offered & handshake::FIXED_NEWSTYLE == 0 {
-        return Err(ConnectError::Unfit("it cannot answer options"));
-    }
-    let wanted = handshake::FIXED_NEWSTYLE | offered & handshake::NO_ZEROES;
-    send(&*stream, &u32::from(wanted).to_be_bytes()).await?;
-
-    if let Some(tls) = tls {
-        match ask(&*stream, option::STARTTLS, &[], &mut |_, _| Ok(())).await? {
-            Ok(()) => stream = tls.secure(stream).await?,
-            Err(_) => return Err(ConnectError::Unfit("it offers no TLS")),
+) -> Boxed<'a, Result<(RemoteDisk, Link), ConnectError>> {
+    Box::pin(async move {
+        let mut greeting = [0; 18];
+        fill(&*stream, &mut greeting).await?;
+        let mut reader = Reader::new(&greeting);
+        if reader.u64()? != wire::GREETING_MAGIC || reader.u64()? != wire::OPTION_MAGIC {
+            return Err(ConnectError::Misbehaved("not the greeting of a newstyle server"));
         }
-    }
-    let style = if agree(&*stream, option::EXTENDED_HEADERS).await? {
-        Style::Extended
-    } else if agree(&*stream, option::STRUCTURED_REPLY).await? {
-        Style::Structured
-    } else {
-        Style::Simple
-    };
-    let allocation = if style == Style::Simple { None } else { choose(&*stream, name).await? };
-    let remote = go(&*stream, name, Remote { style, allocation, ..Remote::UNKNOWN }).await?;
-    let pieces = Pieces::new(remote, pool).into();
-    let shared = Rc::new(Shared { pieces, answers: Completions::new() });
-    let disk = RemoteDisk { limits: remote.limits(), remote, shared: Rc::clone(&shared) };
-    Ok((disk, Link::new(stream, shared, remote)))
+        let offered = reader.u16()?;
+        if offered & handshake::FIXED_NEWSTYLE == 0 {
+            return Err(ConnectError::Unfit("it cannot answer options"));
+        }
+        let wanted = handshake::FIXED_NEWSTYLE | offered & handshake::NO_ZEROES;
+        send(&*stream, &u32::from(wanted).to_be_bytes()).await?;
+
+        if let Some(tls) = tls {
+            match ask(&*stream, option::STARTTLS, &[], &mut |_, _| Ok(())).await? {
+                Ok(()) => stream = tls.secure(stream).await?,
+                Err(_) => return Err(ConnectError::Unfit("it offers no TLS")),
+            }
+        }
+        let style = if agree(&*stream, option::EXTENDED_HEADERS).await? {
+            Style::Extended
+        } else if agree(&*stream, option::STRUCTURED_REPLY).await? {
+            Style::Structured
+        } else {
+            Style::Simple
+        };
+        let allocation = if style == Style::Simple { None } else { choose(&*stream, name).await? };
+        let remote = go(&*stream, name, Remote { style, allocation, ..Remote::UNKNOWN }).await?;
+        let pieces = Pieces::new(remote, pool).into();
+        let shared = Rc::new(Shared { pieces, answers: Completions::new() });
+        let disk = RemoteDisk { limits: remote.limits(), remote, shared: Rc::clone(&shared) };
+        Ok((disk, Link::new(stream, shared, remote)))
+    })
 }
 
 impl Remote {

@@ -10,7 +10,6 @@ use std::time::Duration;
 use ::io::{Clock, Disk, Op, Pool, Signal, Time, Work};
 
 use super::flush;
-use crate::demo::{differing, fill};
 use crate::failure::{Failure, Id, Result};
 
 /// Bytes of one write.
@@ -73,7 +72,7 @@ impl Writer {
             let number = self.written.get();
             let (piece, round) = ((number % PIECES as u64) as usize, number / PIECES as u64 + 1);
             let mut buf = pool.take(PIECE_BYTES);
-            fill(self.seed(piece, round), &mut buf);
+            random::fill(self.seed(piece, round), &mut buf);
             self.pending.set(Some(piece));
             let done = self.disk.submit(Op::write(self.offset(piece), buf.freeze())).await;
             if done.result.is_err() {
@@ -144,7 +143,7 @@ impl Writer {
             let at = (index * SECTOR_BYTES) as u64;
             let of_round = |round| match round {
                 0 => sector.iter().filter(|byte| **byte != 0).count() as u64,
-                _ => differing(self.seed(piece, round) + at, sector),
+                _ => random::differing(self.seed(piece, round) + at, sector),
             };
             rounds.clone().map(of_round).min().unwrap_or_default()
         };
@@ -163,7 +162,7 @@ mod tests {
         writer.rounds.borrow_mut()[3] = 1;
         let content = |round| {
             let mut buf = Pool::new(PIECE_BYTES).take(PIECE_BYTES);
-            fill(writer.seed(3, round), &mut buf);
+            random::fill(writer.seed(3, round), &mut buf);
             buf.to_vec()
         };
         let (old, new) = (content(1), content(2));
