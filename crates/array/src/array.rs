@@ -286,8 +286,8 @@ impl Array {
                 return Err(refusal);
             }
             let known = (back.id, name, back.data_offset, back.bad);
-            // Nothing is checksummed while its slot is empty: ranges without checksums now may get them
-            // later.
+            // Nothing is checksummed while its slot is empty: ranges without checksums now may get
+            // them later.
             let unchecksummed = self.inner.keeper.checksummed_above(back.checksums_from);
             let ranges = back.ranges.iter().chain(unchecksummed.iter()).collect();
             Ok(self.introduce(known, &disk, Some((back.slot, ranges))))

@@ -1,5 +1,4 @@
-//! Assembly: finds the members of an array among disks, judges them, and finds the ranges to
-//! resync.
+//! Assembly: finds an array's members among disks, judges them, and finds the ranges to resync.
 //!
 //! Owns the decision whether an array may be started, and from which members. Writes nothing: the
 //! keeper's first commit makes the decision durable.
@@ -208,75 +207,77 @@ pub fn assemble<'a>(
     clock: Rc<dyn Clock>,
     random: Random,
 ) -> Boxed<'a, Result<Assembly>> {
-    Box::pin(async move {
-        let reach = MemberIo::within(Rc::clone(&clock), options.deadline);
-        let (mut members, journals) = gather(&reach, candidates, options).await?;
-        let geometry = shape::of_array(&members, options)?;
-        let loaded_logs = load_logs(&reach, &mut members, &geometry, &journals, options).await?;
-        let LoadedLogs { mut assigned, mut loaded, intents } = loaded_logs;
-        let dirty = loaded.unsynced.clone();
-        loaded.permit(&members, &mut assigned, &geometry, options, &intents)?;
-        let shortened = dirty::Loaded::shorten_copies(&dirty, &mut assigned, &geometry);
-        let consistency = options.consistency.unwrap_or(intents.consistency);
-        let change = (intents.consistency, consistency);
-        policy::permit(change, &intents)?;
-        let found = policy::align(&mut loaded, (&members, &assigned))?;
-        let slot_order = (&members, &mut assigned);
-        policy::adopt(&mut loaded, slot_order, &geometry, (&intents, consistency), options)?;
-        let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
-        let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
-        // A checkpoint does not count as clean: the next write must be recorded before it happens.
-        let clean = latest.resync_offset != 0;
-        let resolved = intents.can_resolve() && assigned.read_only_reason.is_none();
-        let unverified = !resolved && is_suspect(&loaded, &geometry, options);
-        let crashed = (!latest.is_clean()).then_some((&dirty, resolved));
-        let (unchecksummed, torn) =
-            policy::checksums(&loaded, &mut assigned, &geometry, (&intents, options), crashed)?;
-        let read_only = assigned.read_only_reason.as_deref();
-        let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
-        assigned.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
-        let private =
-            private(&intents, (consistency, resolved), &unchecksummed, adopted.note, &random);
-        let record_first = leaves_out(&members, &assigned, (&loaded, shortened), &geometry);
-        let notes = [members.notes, assigned.notes, loaded.notes, adopted.notes].concat();
-        let members = joined(&loaded.records, adopted.device.as_ref());
-        let opened = Opened {
-            facts: Facts::of(&latest, format, &geometry, header, &private),
-            geometry: geometry.clone(),
-            records: intents.with_sessions(loaded.records),
-            found,
-            bits: loaded.bits,
-            private,
-            journal: adopted.device,
-            bad: intents.bad.clone(),
-            sealed: assigned.read_only_reason.clone(),
-            configuration: assigned.configuration.clone(),
-            latest,
-        };
-        Ok(Assembly {
-            metadata: MetadataWriter::new(opened, clock, random, reach),
-            geometry,
-            configuration: assigned.configuration,
-            recovered: Recovered {
-                unsynced: loaded.unsynced,
-                unverified,
-                resolved,
-                torn_rows: to_replay(&intents, &assigned.read_only_reason),
-                bad: intents.bad,
-                record_first,
-                expected: if unchecksummed.is_some() {
-                    intents.expected
-                } else {
-                    Expected::default()
-                },
-                unchecksummed,
-                torn,
-                clean,
-            },
-            members,
-            notes,
-            read_only_reason: assigned.read_only_reason,
-        })
+    Box::pin(assembled(candidates, options, clock, random))
+}
+
+async fn assembled(
+    candidates: Vec<Candidate>,
+    options: &Options,
+    clock: Rc<dyn Clock>,
+    random: Random,
+) -> Result<Assembly> {
+    let reach = MemberIo::within(Rc::clone(&clock), options.deadline);
+    let (mut members, journals) = gather(&reach, candidates, options).await?;
+    let geometry = shape::of_array(&members, options)?;
+    let loaded_logs = load_logs(&reach, &mut members, &geometry, &journals, options).await?;
+    let LoadedLogs { mut assigned, mut loaded, intents } = loaded_logs;
+    let dirty = loaded.unsynced.clone();
+    loaded.permit(&members, &mut assigned, &geometry, options, &intents)?;
+    let shortened = dirty::Loaded::shorten_copies(&dirty, &mut assigned, &geometry);
+    let consistency = options.consistency.unwrap_or(intents.consistency);
+    let change = (intents.consistency, consistency);
+    policy::permit(change, &intents)?;
+    let found = policy::align(&mut loaded, (&members, &assigned))?;
+    let slot_order = (&members, &mut assigned);
+    policy::adopt(&mut loaded, slot_order, &geometry, (&intents, consistency), options)?;
+    let (latest, format) = (members.latest().superblock.clone(), members.latest().format);
+    let header = loaded.bits.as_ref().map(crate::bitmap::Bits::header);
+    // A checkpoint does not count as clean: the next write must be recorded before it happens.
+    let clean = latest.resync_offset != 0;
+    let resolved = intents.can_resolve() && assigned.read_only_reason.is_none();
+    let unverified = !resolved && is_suspect(&loaded, &geometry, options);
+    let crashed = (!latest.is_clean()).then_some((&dirty, resolved));
+    let (unchecksummed, torn) =
+        policy::checksums(&loaded, &mut assigned, &geometry, (&intents, options), crashed)?;
+    let read_only = assigned.read_only_reason.as_deref();
+    let adopted = journal::adopt(journals, &intents, (consistency, read_only), &random)?;
+    assigned.configuration.journal = adopted.device.as_ref().map(|_| MemberId::JOURNAL);
+    let private = private(&intents, (consistency, resolved), &unchecksummed, adopted.note, &random);
+    let record_first = leaves_out(&members, &assigned, (&loaded, shortened), &geometry);
+    let notes = [members.notes, assigned.notes, loaded.notes, adopted.notes].concat();
+    let members = joined(&loaded.records, adopted.device.as_ref());
+    let opened = Opened {
+        facts: Facts::of(&latest, format, &geometry, header, &private),
+        geometry: geometry.clone(),
+        records: intents.with_sessions(loaded.records),
+        found,
+        bits: loaded.bits,
+        private,
+        journal: adopted.device,
+        bad: intents.bad.clone(),
+        sealed: assigned.read_only_reason.clone(),
+        configuration: assigned.configuration.clone(),
+        latest,
+    };
+    Ok(Assembly {
+        metadata: MetadataWriter::new(opened, clock, random, reach),
+        geometry,
+        configuration: assigned.configuration,
+        recovered: Recovered {
+            unsynced: loaded.unsynced,
+            unverified,
+            resolved,
+            torn_rows: to_replay(&intents, &assigned.read_only_reason),
+            bad: intents.bad,
+            record_first,
+            expected: if unchecksummed.is_some() { intents.expected } else { Expected::default() },
+            unchecksummed,
+            torn,
+            clean,
+        },
+        members,
+        notes,
+        read_only_reason: assigned.read_only_reason,
     })
 }
 

@@ -74,7 +74,8 @@ pub fn read<'a>(
                     Err(why) => faults.push(why),
                 }
             }
-            // A write that a crash interrupted damages one copy; the other one is the state before it.
+            // A write that a crash interrupted damages one copy; the other one is the state before
+            // it.
             if let (None, Some(fault)) = (&own, faults.pop()) {
                 found.damaged.push((name.clone(), fault));
             }
