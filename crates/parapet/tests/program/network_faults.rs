@@ -253,14 +253,20 @@ fn export(world: &World, shelf: &Shelf, name: &str) -> Server {
 fn another_disk_at_the_address_of_a_member_is_refused() {
     let world = World::new();
     let shelf = Shelf::new(&world, 1);
-    let contents = |name: &str| {
-        ["a", "b"].map(|file| std::fs::read(world.path(&format!("{name}{file}"))).unwrap())
-    };
     for name in ["right", "wrong"] {
         let files = ["a", "b"].map(|file| format!("{name}{file}"));
         let create = ["create", name, "--level", "0", "--new-files", "24M", "--yes"];
         world.ok(&[&create[..], &[&files[0], &files[1]]].concat());
     }
+    let examined = world.json(&["examine", "wronga", "wrongb"]);
+    let data_offset = examined["disks"][0]["superblocks"][0]["data_offset"].as_u64().unwrap();
+    // What a client can write. Their own server writes metadata when it likes.
+    let contents = |name: &str| {
+        ["a", "b"].map(|file| {
+            let bytes = std::fs::read(world.path(&format!("{name}{file}"))).unwrap();
+            bytes[data_offset as usize..].to_vec()
+        })
+    };
     let right = export(&world, &shelf, "right");
     let member = shelf.target("0.0");
     let server = mirror(&world, &member);
