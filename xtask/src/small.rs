@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
     let lines = distinct(&shell::output(&root, &words(TREE))?);
     println!("{lines} lines of dependencies, {MOST_LINES} at most");
     if lines > MOST_LINES {
-        let remedy = "put what is new behind a feature, or do without it";
+        let remedy = "move the new dependency behind a feature, or remove it";
         return Err(Failure::new(format!("`{TREE}`: {lines} lines"), remedy));
     }
     shell::run(&root, &words(LINT))?;

@@ -8,8 +8,8 @@
 //!   if member.unflushed.replace(false) && !broken(Broken::FlushMissesOne) {
 //! ```
 //!
-//! Without the feature [`broken`] is always `false` and compiles to nothing. The program cannot be
-//! built with it (`POSSIBLE`).
+//! Without the feature [`broken`] is always `false` and compiles to nothing. The tests have it,
+//! with no mutant chosen. A release of the program cannot be built with it (`POSSIBLE`).
 //!
 //! Owns the table of mutants and the current choice. Numbers (`1` … `30`) are the mutants that a
 //! simulator of such an engine should detect. `B1` … `B18` are data-loss bugs of other engines
@@ -19,7 +19,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// True in test builds whose engine can skip safety steps; never in the program.
+/// True in test builds whose engine can skip safety steps; never in a release.
 pub const POSSIBLE: bool = cfg!(feature = "broken");
 
 /// Declares the mutants: description, source, and the tool that detects it if no seed does.

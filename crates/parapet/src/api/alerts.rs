@@ -1,4 +1,4 @@
-//! Whom a server tells of events.
+//! The alert channels of a server, as a type and as text.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,7 @@ impl Array {
         if self.alerts.is_empty() {
             let advice = match cfg!(feature = "notify") {
                 true => "nobody is told of events (parapet notify --help)",
-                false => "nobody is told of events (built without the feature `notify`)",
+                false => "alerts are off (built without the feature `notify`)",
             };
             page.field_in(Style::Warning, "alerts", advice);
         }
