@@ -18,7 +18,8 @@ mod states;
 mod udev;
 
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use layout::md::{Superblock, Version};
 
@@ -33,6 +34,9 @@ use crate::pattern;
 pub(crate) const BLOCK: usize = 4096;
 /// Where a superblock of version 1.2 lies.
 pub(crate) const SUPERBLOCK_AT: u64 = 4096;
+
+/// Folders of the project with few enough files for an emulated processor.
+const TREE: [&str; 2] = ["docs", "crates/layout"];
 
 /// Members are of this size.
 pub(crate) const MEMBER_BYTES: u64 = 12 << 20;
@@ -128,6 +132,14 @@ impl Stage<'_> {
             std::fs::File::create(self.path(name))?.set_len(bytes)?;
         }
         Ok(std::fs::write(self.path("pattern"), pattern::bytes(bytes * names.len() as u64))?)
+    }
+
+    /// A file `tree.tar` of about a hundred small files, for a file system of a guest.
+    pub(crate) fn tree(&self) -> Result {
+        let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut tar = Command::new("tar");
+        tar.arg("-cf").arg(self.path("tree.tar")).arg("-C").arg(project).args(TREE);
+        ensure(tar.status()?.success(), || "tar fails".into())
     }
 
     /// The file that the guest's script reads first.

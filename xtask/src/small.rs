@@ -1,6 +1,6 @@
 //! `cargo xtask small`: the program without its optional parts (docs/decisions/0038-features.md).
 //!
-//! Counts what it depends on, builds it in a folder of its own, so that `target/release` keeps the
+//! Counts what it depends on, builds it in a folder of its own, so that `target/debug` keeps the
 //! whole program, runs its quickstart, and tries everything that it must refuse.
 
 use crate::failure::Failure;
@@ -13,8 +13,7 @@ use std::process::Output;
 const MOST_LINES: usize = 100;
 const TREE: &str = "cargo tree -p parapet -e normal --no-default-features --prefix none";
 const LINT: &str = "cargo clippy -q -p parapet --no-default-features -- -D warnings";
-const BUILD: &str =
-    "cargo build -q --release -p parapet --no-default-features --target-dir target/small";
+const BUILD: &str = "cargo build -q -p parapet --no-default-features --target-dir target/small";
 
 /// The feature that each command line needs.
 const REFUSED: &[(&str, &str)] = &[

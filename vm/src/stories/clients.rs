@@ -9,8 +9,6 @@
 //! ```
 
 use std::net::TcpListener;
-use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use serde_json::Value;
@@ -57,10 +55,7 @@ fn array<'a>(stage: &'a Stage<'_>, level: &str, threads: &str) -> Result<Server<
     }
     let words = ["create", "tank", "--yes", "--level", level, "--chunk", "64K"];
     stage.parapet.run(&[&words[..], &MEMBERS].concat())?;
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut tar = Command::new("tar");
-    tar.arg("-cf").arg(stage.path("tree.tar")).arg("-C").arg(here).args(["crates", "docs"]);
-    ensure(tar.status()?.success(), || "tar fails".into())?;
+    stage.tree()?;
     let address = format!("tcp:127.0.0.1:{}", free_port()?);
     stage.parapet.serve(&MEMBERS, &["--nbd", &address, "--threads", threads])
 }

@@ -3,10 +3,7 @@
 //! Size, flush, FUA, trim and read-only reach the device. A client of a cluster has a local disk,
 //! too. All of it happens in the guest, with members in its memory.
 
-use std::path::Path;
-use std::process::Command;
-
-use crate::failure::{Result, ensure};
+use crate::failure::Result;
 use crate::stories::{Stage, Story};
 
 pub(super) const STORIES: &[Story] = &[
@@ -27,10 +24,7 @@ pub(super) const FIGURES: &[Story] =
     &[Story { name: "figures: local disks by ublk and nbd", run: figures }];
 
 fn used(stage: &Stage<'_>, how: &str, fs: &str) -> Result {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let mut tar = Command::new("tar");
-    tar.arg("-cf").arg(stage.path("tree.tar")).arg("-C").arg(here).args(["crates", "docs"]);
-    ensure(tar.status()?.success(), || "tar fails".into())?;
+    stage.tree()?;
     boot(stage, "local/meanwhile", how, fs)
 }
 
