@@ -46,6 +46,10 @@ pub struct Bounds {
     pub member_op_bytes: u64,
     /// A member that does not answer within this time is lost.
     pub deadline: Duration,
+    /// A member is reported as slow after this time of answers far slower than its peers'. Reads
+    /// avoid it from the first evidence on: a burst of cache hits of the peers is enough for that,
+    /// and no reason to replace a disk.
+    pub slow_report: Duration,
     /// A read is not hedged earlier than this, however fast the other members are.
     pub hedge_floor: Duration,
     /// The percentage of reads that may be hedged; 0: none.
@@ -84,6 +88,7 @@ impl Default for Bounds {
             keep_bytes: 16 << 20,
             member_op_bytes: 1 << 20,
             deadline: Duration::from_secs(30),
+            slow_report: Duration::from_secs(120),
             hedge_floor: Duration::from_millis(2),
             hedge_percent: 5,
             hedges: 64,

@@ -424,6 +424,7 @@ fn a_member_at_a_hundred_times_the_latency_does_not_stall_readers() {
         let patient = move |seed| {
             let mut options = options(seed);
             options.outer.bounds.deadline = Duration::from_secs(10);
+            options.outer.bounds.slow_report = Duration::ZERO;
             options
         };
         play(patient, |play| async move {

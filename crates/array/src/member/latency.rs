@@ -11,6 +11,7 @@
 //!              limit   = 10 × p50     an answer that takes longer is a bad mark
 //!              12 bad marks of 16, from 3 bursts, while most members are good: the member is slow
 //!              2 bad marks of 16      it is no longer slow
+//!              bad marks for minutes, and milliseconds for half of its answers: it is reported
 //! ```
 //!
 //! A stall of the server's own thread makes many answers late at once, on all members. So a verdict
@@ -47,6 +48,8 @@ const HEDGE_FACTOR: u64 = 3;
 const SLOW: u64 = 10;
 /// Faster answers are never bad marks, however fast the peers are.
 const SLOW_FLOOR: Duration = Duration::from_micros(500);
+/// A member is not reported as slow if half of its answers take less: flash, and disks that rotate.
+const REPORT_FLOOR: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(30)];
 /// This many bad marks of the last 16 make a member slow; this many or fewer end it.
 const MARKS: (u32, u32) = (12, 2);
 /// Bad marks must come from this many bursts.
@@ -70,8 +73,16 @@ pub(crate) struct LatencyStats {
     pub(crate) probing: Cell<bool>,
     /// The time when the last one was sent.
     pub(crate) probed: Cell<Time>,
-    /// The last state reported to the keeper.
-    pub(crate) reported: Cell<bool>,
+    /// The last report said that it is slow.
+    reported: Cell<bool>,
+}
+
+/// A change that an administrator should know.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Report {
+    /// Operations of this kind are slow.
+    Slow(Kind),
+    Over,
 }
 
 /// One kind of operation.
@@ -88,8 +99,8 @@ struct Side {
     last: Cell<Time>,
     /// The time when the latest operation with a good answer was sent.
     good: Cell<Time>,
-    /// The reason for the last bad mark: the limit and the peers' usual time, in nanoseconds.
-    cause: Cell<(u64, u64)>,
+    /// The peers' usual time at the last bad mark, in nanoseconds.
+    peers: Cell<u64>,
 }
 
 /// One kind and size of operation.
@@ -197,7 +208,7 @@ impl Side {
             }
             return false;
         }
-        self.cause.set((gauge.limit.get(), gauge.peers.get()));
+        self.peers.set(gauge.peers.get());
         if self.bursts.get() == 0 || since >= self.last.get() {
             self.bursts.set(self.bursts.get().saturating_add(1));
             self.last.set(now);
@@ -261,6 +272,27 @@ impl LatencyStats {
         self.side(kind).slow.get()
     }
 
+    /// What an administrator should know now and did not know before. A member is reported as slow
+    /// if for `time` its answers have been far slower than its peers', and half of them take
+    /// milliseconds.
+    pub(crate) fn report(&self, time: Duration, rotational: bool) -> Option<Report> {
+        let floor = REPORT_FLOOR[usize::from(rotational)];
+        let mut slow = [Kind::Read, Kind::Write].into_iter().filter(|&kind| self.is_slow_at(kind));
+        if self.reported.get() {
+            let is_over = slow.next().is_none();
+            self.reported.set(!is_over);
+            return is_over.then_some(Report::Over);
+        }
+        let for_long = |kind: &Kind| {
+            let side = self.side(*kind);
+            let is_late = side.latency().is_some_and(|latency| latency.p50 >= floor);
+            is_late && side.last.get() - side.first.get() >= time
+        };
+        let found = slow.find(for_long).map(Report::Slow);
+        self.reported.set(found.is_some());
+        found
+    }
+
     /// The time after which the peers would have answered a read, in nanoseconds; `u64::MAX`
     /// without enough answers from them.
     pub(crate) fn hedge_after(&self, bytes: u64) -> u64 {
@@ -272,13 +304,9 @@ impl LatencyStats {
         self.side(kind).latency()
     }
 
-    /// The evidence for slowness: bad marks of the last 16, the limit for the last one, and the
-    /// peers' usual time then.
-    pub(crate) fn cause(&self, kind: Kind) -> (u32, Duration, Duration) {
-        let side = self.side(kind);
-        let (limit, usual) = side.cause.get();
-        let span = Duration::from_nanos;
-        (side.marks.get().count_ones(), span(limit), span(usual))
+    /// The peers' usual time when an answer was last far slower.
+    pub(crate) fn peers_usual(&self, kind: Kind) -> Duration {
+        Duration::from_nanos(self.side(kind).peers.get())
     }
 }
 

@@ -40,7 +40,7 @@ use layout::{Family, Slot, SlotSet};
 use metadata::Result;
 
 use crate::member::batch::IoOptions;
-use crate::member::latency::{Kind, Peer, SMALL_BYTES};
+use crate::member::latency::{Kind, LatencyStats, Peer, Report, SMALL_BYTES};
 use crate::member::orphans::Orphan;
 use crate::member::{Member, View, latency};
 use crate::rows::engine::{Engine, RowOp};
@@ -436,7 +436,7 @@ impl Engine {
         self.hedges.slow.set(peers.iter().any(|peer| peer.latency_stats.is_slow()));
     }
 
-    /// Compares the members, and reports changes of their slow marks to the keeper.
+    /// Compares the members, and reports those that an administrator should know to the keeper.
     fn assess(&self) {
         let (view, bounds) = (self.view(), &self.setup.bounds);
         let peers = peers(&view);
@@ -449,13 +449,12 @@ impl Engine {
                 latency_stats.latency(Kind::Read),
                 latency_stats.latency(Kind::Write),
             ]);
-            let slow =
-                latency_stats.is_slow_at(Kind::Read) || latency_stats.is_slow_at(Kind::Write);
-            if latency_stats.reported.replace(slow) != slow {
-                counters.slow.set(u64::from(slow));
-                let (member, text) = (member.id, describe(member));
-                self.post.to_keeper(ToKeeper::Throttle { member, slow, text });
-            }
+            let change = latency_stats.report(bounds.slow_report, member.limits.rotational);
+            let Some(change) = change else { continue };
+            let slow = matches!(change, Report::Slow(_));
+            counters.slow.set(u64::from(slow));
+            let text = describe(latency_stats, change);
+            self.post.to_keeper(ToKeeper::Throttle { member: member.id, slow, text });
         }
     }
 }
@@ -468,24 +467,17 @@ fn peers(view: &View) -> Vec<Peer<'_>> {
 }
 
 /// The text that compares a member with its peers.
-fn describe(member: &Member) -> String {
-    let latency_stats = &member.latency_stats;
-    let of = |kind: Kind, what: &str, effect: &str| {
-        let (regions, limit, usual) = latency_stats.cause(kind);
-        let millis = |span: Duration| format!("{:.1} ms", span.as_secs_f64() * 1e3);
-        let peers = match usual < Duration::from_micros(50) {
-            true => "under 0.1 ms".into(),
-            false => millis(usual),
-        };
-        let limit = millis(limit);
-        format!(
-            "slow: {regions} of its last 16 {what} took over {limit}, its peers' usual time is \
-             {peers}; {effect}"
-        )
+fn describe(latency_stats: &LatencyStats, report: Report) -> String {
+    let Report::Slow(kind) = report else { return "as fast as its peers again".into() };
+    let millis = |span: Duration| match span < Duration::from_micros(50) {
+        true => "under 0.1 ms".into(),
+        false => format!("{:.1} ms", span.as_secs_f64() * 1e3),
     };
-    match (latency_stats.is_slow_at(Kind::Read), latency_stats.is_slow_at(Kind::Write)) {
-        (true, _) => of(Kind::Read, "reads", "reads avoid it"),
-        (false, true) => of(Kind::Write, "writes", "every write waits for it"),
-        (false, false) => "as fast as its peers again".into(),
-    }
+    let usual = millis(latency_stats.latency(kind).unwrap_or_default().p50);
+    let peers = millis(latency_stats.peers_usual(kind));
+    let (what, effect) = match kind {
+        Kind::Read => ("reads", "reads avoid it"),
+        Kind::Write => ("writes", "every write waits for it"),
+    };
+    format!("slow: its {what} usually take {usual}, those of its peers {peers}; {effect}")
 }

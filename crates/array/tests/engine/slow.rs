@@ -18,9 +18,16 @@ use crate::world::{Fault, World, pattern};
 const MEMBER_BYTES: u64 = 6 << 20;
 const USUAL: Duration = Duration::from_micros(100);
 
-/// An array of this level, filled with a pattern, whose members are slow from then on.
+/// An array of this level, filled with a pattern, whose members are slow from then on. A slow one
+/// is reported at once.
 fn world(level: Level, members: usize) -> (World, Array) {
-    let world = World::new(members, MEMBER_BYTES);
+    world_that_reports(level, members, Duration::ZERO)
+}
+
+/// The same; a slow member is reported after this time.
+fn world_that_reports(level: Level, members: usize, after: Duration) -> (World, Array) {
+    let mut world = World::new(members, MEMBER_BYTES);
+    world.host.bounds.slow_report = after;
     let layout = Layout::default_for(level, members);
     let chunk = if level == Level::Raid1 { 0 } else { 16 << 10 };
     world.create(&NewArray { zeroed: true, ..NewArray::new("tank", layout, chunk) });
@@ -133,6 +140,30 @@ fn one_member_at_a_hundred_times_the_latency_costs_at_most_twice_the_p99() {
                 [Some("disk1")]
             );
         }
+    }
+}
+
+/// A few cache hits of the peers, or a burst, are no reason for an alarm: a user who obeyed it
+/// would replace a good disk.
+#[test]
+fn a_slow_member_is_avoided_at_once_and_reported_after_minutes_of_milliseconds() {
+    let after = Duration::from_secs(2);
+    for (factor, reported) in [(100, true), (12, false)] {
+        let (world, array) = world_that_reports(Level::Raid5, 5, after);
+        pace(&world.disks[1], factor);
+        let since = world.clock.now();
+        let is_slow = || array.status().slots[1].member.as_ref().is_some_and(|m| m.slow);
+        let mut is_avoided = false;
+        while world.clock.now() - since < after {
+            assert!(!is_slow(), "{factor}: reported after {:?}", world.clock.now() - since);
+            let before = world.disks[1].reads.get();
+            load(&world, &array, RANDOM);
+            is_avoided |= world.disks[1].reads.get() - before < 500;
+        }
+        assert!(is_avoided, "{factor}");
+        load(&world, &array, RANDOM);
+        load(&world, &array, RANDOM);
+        assert_eq!(is_slow(), reported, "{factor}");
     }
 }
 

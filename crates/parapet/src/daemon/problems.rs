@@ -263,7 +263,9 @@ fn problems_of_members(array: &Array, flag: &str) -> Vec<Problem> {
             problem("PPT-8020", format!("{who}: {message}"), action);
         }
         if member.slow && slot.replacement.is_none() {
-            problem("PPT-8013", format!("{who} {}", slowness(member)), action.clone());
+            let smart = format!("parapet disk smart {}", crate::places::quoted(&member.name));
+            let action = format!("iostat -x 5, {smart}, then {action}");
+            problem("PPT-8013", format!("{who} {}", slowness(member)), action);
         }
         if member.checksum_errors > 0 {
             let message = format!("{who}: {}", checksum_errors(member));
@@ -311,8 +313,8 @@ fn slowness(member: &Member) -> String {
         format!(" (usually {:.1} ms)", latency.p50_us as f64 / 1e3)
     });
     format!(
-        "answers ten times slower than the other members{usual}: reads are routed to other members \
-         where possible, writes wait for it"
+        "has answered far slower than the other members for minutes{usual}: reads are routed to \
+         other members where possible, writes wait for it"
     )
 }
 
