@@ -84,7 +84,7 @@ const ALL: &[Check] = &[
     check(
         "interop",
         "real kernels: one array of each layout in both directions; the kernel's NBD client",
-        "cargo xtask interop --slice --jobs 1",
+        "cargo xtask interop --slice --jobs 2",
         12,
     ),
     check(
