@@ -13,10 +13,11 @@ use std::process::Output;
 const MOST_LINES: usize = 100;
 const TREE: &str = "cargo tree -p parapet -e normal --no-default-features --prefix none";
 const LINT: &str = "cargo clippy -q -p parapet --no-default-features -- -D warnings";
-/// Without optimisation but of what computes parity and checksums: the demonstration runs once.
+/// The demonstration runs once: what touches no byte is not optimised for it.
 const BUILD: &str = "cargo build -q -p parapet --no-default-features --target-dir target/small \
-    --config profile.dev.opt-level=0 --config profile.dev.package.parapet-parity.opt-level=1 \
-    --config profile.dev.package.parapet-layout.opt-level=1";
+    --config profile.dev.package.parapet-array.opt-level=0 \
+    --config profile.dev.package.parapet-metadata.opt-level=0 \
+    --config profile.dev.package.parapet-net.opt-level=0";
 
 /// The feature that each command line needs.
 const REFUSED: &[(&str, &str)] = &[

@@ -133,7 +133,7 @@ const ALL: &[Check] = &[
     check(
         "remote",
         "members on servers that are cut off, crash, and come back",
-        "sim --remote --seeds 0..40 --require-marks",
+        "sim --remote --seeds 0..24 --require-marks",
         2,
     ),
     check("mutants", "fast mutants are detected", "cargo xtask mutants --quick", 1),
