@@ -531,6 +531,7 @@ fn draw_ppl(rng: &mut Rng, shape: &mut Shape) {
 /// When reads are done again, from a stream of its own.
 fn draw_hedges(rng: &mut Rng, bounds: &mut Bounds) {
     bounds.hedge_floor = Duration::from_micros(rng.pick(&[20, 500, 2000]));
+    bounds.slow_report = bounds.hedge_floor * 50;
     bounds.hedge_percent = rng.pick(&[0, 5, 100]);
     bounds.hedges = rng.pick(&[1, 64]);
 }

@@ -87,6 +87,7 @@ impl fmt::Display for Numbers<'_> {
             keep_bytes,
             member_op_bytes,
             deadline,
+            slow_report,
             hedge_floor,
             hedge_percent,
             hedges,
@@ -102,6 +103,7 @@ impl fmt::Display for Numbers<'_> {
         write!(f, ", read-ahead {ahead_bytes} or {ahead_rotating_bytes} for {ahead_streams}")?;
         write!(f, ", a member {ahead_member_bytes} for {ahead_turn:?}")?;
         write!(f, ", member op {member_op_bytes}, deadline {deadline:?}")?;
+        write!(f, ", slow after {slow_report:?}")?;
         write!(f, ", hedges {hedges} after {hedge_floor:?}, {hedge_percent} %")?;
         write!(f, ", job units {job_units}, checkpoint {checkpoint_bytes}")?;
         write!(f, ", linger {region_linger:?}, clean after {clean_delay:?}")?;
