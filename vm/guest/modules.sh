@@ -21,7 +21,7 @@ need() {
 	done
 }
 
-# until_so COMMAND...: asks until it succeeds.
+# until_so COMMAND...: asks until it succeeds, seldom: programs take long to start in a guest.
 until_so() {
-	until "$@"; do sleep 0.1; done
+	until "$@"; do sleep 0.5; done
 }

@@ -63,7 +63,8 @@ check_fs() {
 steps() {
 	least=1000000
 	for seed in 1 2 3 4; do
-		done=$(cat "progress.$seed" 2>/dev/null || true)
+		done=
+		{ read -r done <"progress.$seed"; } 2>/dev/null || true
 		[ "${done:-0}" -gt "$least" ] || least=${done:-0}
 	done
 	echo "$least"

@@ -201,6 +201,10 @@ impl Exercise {
 }
 
 fn same(found: &[u8], expected: &[u8], at: usize) -> Result {
+    // Byte by byte would take seconds on an emulated processor.
+    if found == expected {
+        return Ok(());
+    }
     let differ = found.iter().zip(expected).position(|(found, expected)| found != expected);
     let Some(first) = differ else { return Ok(()) };
     let count = found.iter().zip(expected).filter(|(found, expected)| found != expected).count();
