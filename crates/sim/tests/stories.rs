@@ -425,6 +425,7 @@ fn a_member_at_a_hundred_times_the_latency_does_not_stall_readers() {
             let mut options = options(seed);
             options.outer.bounds.deadline = Duration::from_secs(10);
             options.outer.bounds.slow_report = Duration::ZERO;
+            options.build.limits.rotational = false;
             options
         };
         play(patient, |play| async move {

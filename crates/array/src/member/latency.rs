@@ -11,7 +11,7 @@
 //!              limit   = 10 × p50     an answer that takes longer is a bad mark
 //!              12 bad marks of 16, from 3 bursts, while most members are good: the member is slow
 //!              2 bad marks of 16      it is no longer slow
-//!              bad marks for minutes, and milliseconds for half of its answers: it is reported
+//!              bad marks for minutes, of milliseconds: it is reported to the administrator
 //! ```
 //!
 //! A stall of the server's own thread makes many answers late at once, on all members. So a verdict
@@ -48,7 +48,7 @@ const HEDGE_FACTOR: u64 = 3;
 const SLOW: u64 = 10;
 /// Faster answers are never bad marks, however fast the peers are.
 const SLOW_FLOOR: Duration = Duration::from_micros(500);
-/// A member is not reported as slow if half of its answers take less: flash, and disks that rotate.
+/// A member is not reported as slow if its late answers take less: flash, and disks that rotate.
 const REPORT_FLOOR: [Duration; 2] = [Duration::from_millis(2), Duration::from_millis(30)];
 /// This many bad marks of the last 16 make a member slow; this many or fewer end it.
 const MARKS: (u32, u32) = (12, 2);
@@ -99,7 +99,8 @@ struct Side {
     last: Cell<Time>,
     /// The time when the latest operation with a good answer was sent.
     good: Cell<Time>,
-    /// The peers' usual time at the last bad mark, in nanoseconds.
+    /// The time of such answers, a running mean, and the peers' usual time then, in nanoseconds.
+    late: Cell<u64>,
     peers: Cell<u64>,
 }
 
@@ -208,6 +209,11 @@ impl Side {
             }
             return false;
         }
+        let mean = match self.bursts.get() {
+            0 => nanos,
+            _ => self.late.get() - self.late.get() / 8 + nanos / 8,
+        };
+        self.late.set(mean);
         self.peers.set(gauge.peers.get());
         if self.bursts.get() == 0 || since >= self.last.get() {
             self.bursts.set(self.bursts.get().saturating_add(1));
@@ -273,8 +279,7 @@ impl LatencyStats {
     }
 
     /// What an administrator should know now and did not know before. A member is reported as slow
-    /// if for `time` its answers have been far slower than its peers', and half of them take
-    /// milliseconds.
+    /// if for `time` its answers have been far slower than its peers', and take milliseconds.
     pub(crate) fn report(&self, time: Duration, rotational: bool) -> Option<Report> {
         let floor = REPORT_FLOOR[usize::from(rotational)];
         let mut slow = [Kind::Read, Kind::Write].into_iter().filter(|&kind| self.is_slow_at(kind));
@@ -285,7 +290,7 @@ impl LatencyStats {
         }
         let for_long = |kind: &Kind| {
             let side = self.side(*kind);
-            let is_late = side.latency().is_some_and(|latency| latency.p50 >= floor);
+            let is_late = Duration::from_nanos(side.late.get()) >= floor;
             is_late && side.last.get() - side.first.get() >= time
         };
         let found = slow.find(for_long).map(Report::Slow);
@@ -304,9 +309,10 @@ impl LatencyStats {
         self.side(kind).latency()
     }
 
-    /// The peers' usual time when an answer was last far slower.
-    pub(crate) fn peers_usual(&self, kind: Kind) -> Duration {
-        Duration::from_nanos(self.side(kind).peers.get())
+    /// The time of answers that were far slower than the peers', and the peers' usual time then.
+    pub(crate) fn late(&self, kind: Kind) -> (Duration, Duration) {
+        let side = self.side(kind);
+        (Duration::from_nanos(side.late.get()), Duration::from_nanos(side.peers.get()))
     }
 }
 

@@ -473,11 +473,11 @@ fn describe(latency_stats: &LatencyStats, report: Report) -> String {
         true => "under 0.1 ms".into(),
         false => format!("{:.1} ms", span.as_secs_f64() * 1e3),
     };
-    let usual = millis(latency_stats.latency(kind).unwrap_or_default().p50);
-    let peers = millis(latency_stats.peers_usual(kind));
+    let (late, peers) = latency_stats.late(kind);
+    let (late, peers) = (millis(late), millis(peers));
     let (what, effect) = match kind {
         Kind::Read => ("reads", "reads avoid it"),
         Kind::Write => ("writes", "every write waits for it"),
     };
-    format!("slow: its {what} usually take {usual}, those of its peers {peers}; {effect}")
+    format!("slow: its {what} take {late}, those of its peers {peers}; {effect}")
 }
