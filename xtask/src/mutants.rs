@@ -132,11 +132,16 @@ impl Sim {
 
     fn look_for(&self, mutant: Mutant, how: &[&str]) -> Outcome {
         let started = Instant::now();
-        for (tool, package) in [("test ", "parapet-array"), ("net ", "parapet-net")] {
-            if let Some(test) = mutant.by.strip_prefix(tool) {
-                let caught = self.by_test(&mutant.name, package, test);
-                return Outcome { mutant, caught, took: started.elapsed() };
-            }
+        // The tests of the engine are modules of one program.
+        let caught = if let Some(module) = mutant.by.strip_prefix("test ") {
+            Some(self.by_test(&mutant.name, ("parapet-array", "engine"), &format!("{module}::")))
+        } else if let Some(test) = mutant.by.strip_prefix("net ") {
+            Some(self.by_test(&mutant.name, ("parapet-net", test), ""))
+        } else {
+            None
+        };
+        if let Some(caught) = caught {
+            return Outcome { mutant, caught, took: started.elapsed() };
         }
         let words = [&[&*self.program, "--broken", &*mutant.name], how].concat();
         let output = shell::command(&self.root, &words).stderr(Stdio::inherit()).output();
@@ -150,10 +155,16 @@ impl Sim {
     }
 
     /// Looks for one with a test of a package, which must pass for sound code.
-    fn by_test(&self, mutant: &str, package: &str, test: &str) -> Option<(String, String)> {
+    /// Of the program `test` only those whose names contain `filter`.
+    fn by_test(
+        &self,
+        mutant: &str,
+        (package, test): (&str, &str),
+        filter: &str,
+    ) -> Option<(String, String)> {
         let program = self.built.test(package, test).ok()?;
         let run = |name: &str| {
-            let mut command = shell::command(&self.root, &[&program]);
+            let mut command = shell::command(&self.root, &[&program, filter]);
             command.env("PARAPET_BROKEN", name).output().ok()
         };
         let broken = run(mutant).filter(|output| !output.status.success())?;

@@ -265,7 +265,7 @@ fn problems_of_members(array: &Array, flag: &str) -> Vec<Problem> {
         if member.slow && slot.replacement.is_none() {
             let smart = format!("parapet disk smart {}", crate::places::quoted(&member.name));
             let action = format!("iostat -x 5, {smart}, then {action}");
-            problem("PPT-8013", format!("{who} {}", slowness(member)), action);
+            problem("PPT-8013", format!("{who} {SLOWNESS}"), action);
         }
         if member.checksum_errors > 0 {
             let message = format!("{who}: {}", checksum_errors(member));
@@ -306,17 +306,10 @@ fn checksum_errors(member: &Member) -> String {
     }
 }
 
-/// Describes the latency of a slow member.
-fn slowness(member: &Member) -> String {
-    let usual = member.read_latency.as_ref().or(member.write_latency.as_ref());
-    let usual = usual.map_or(String::new(), |latency| {
-        format!(" (usually {:.1} ms)", latency.p50_us as f64 / 1e3)
-    });
-    format!(
-        "has answered far slower than the other members for minutes{usual}: reads are routed to \
-         other members where possible, writes wait for it"
-    )
-}
+/// What is said of a slow member. The event has the figures: what a member usually takes says little
+/// where reads avoid it.
+const SLOWNESS: &str = "has answered far slower than the other members for minutes: reads are routed \
+                        to other members where possible, writes wait for it";
 
 /// Lists why members failed, as far as known, as an addition to a sentence.
 fn why_lost(array: &Array) -> String {
