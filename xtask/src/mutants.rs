@@ -68,6 +68,26 @@ struct Mutant {
     what: String,
 }
 
+/// A program of tests that detects a mutant.
+struct ByTest<'a> {
+    package: &'static str,
+    program: &'a str,
+    /// Only the tests whose names contain this.
+    filter: String,
+}
+
+impl Mutant {
+    /// The tests that detect it, if no seed does. Those of the engine are modules of one program.
+    fn test(&self) -> Option<ByTest<'_>> {
+        if let Some(module) = self.by.strip_prefix("test ") {
+            let filter = format!("{module}::");
+            return Some(ByTest { package: "parapet-array", program: "engine", filter });
+        }
+        let program = self.by.strip_prefix("net ")?;
+        Some(ByTest { package: "parapet-net", program, filter: String::new() })
+    }
+}
+
 /// The outcome for one mutant.
 struct Outcome {
     mutant: Mutant,
@@ -101,8 +121,13 @@ pub(crate) fn run(arguments: &[String]) -> Result<(), Failure> {
         let named = wanted.is_empty() || wanted.iter().any(|name| **name == mutant.name);
         named && (!quick || QUICK.contains(&&*mutant.name))
     });
+    let chosen: VecDeque<Mutant> = chosen.collect();
+    // A program that no longer exists must not pass for a mutant that survives.
+    for test in chosen.iter().filter_map(Mutant::test) {
+        sim.built.test(test.package, test.program)?;
+    }
     let started = Instant::now();
-    let outcomes = hunt(&sim, chosen.collect(), if quick { QUICK_SEEDS } else { &[] });
+    let outcomes = hunt(&sim, chosen, if quick { QUICK_SEEDS } else { &[] });
     close(&outcomes, started.elapsed())
 }
 
@@ -132,15 +157,8 @@ impl Sim {
 
     fn look_for(&self, mutant: Mutant, how: &[&str]) -> Outcome {
         let started = Instant::now();
-        // The tests of the engine are modules of one program.
-        let caught = if let Some(module) = mutant.by.strip_prefix("test ") {
-            Some(self.by_test(&mutant.name, ("parapet-array", "engine"), &format!("{module}::")))
-        } else if let Some(test) = mutant.by.strip_prefix("net ") {
-            Some(self.by_test(&mutant.name, ("parapet-net", test), ""))
-        } else {
-            None
-        };
-        if let Some(caught) = caught {
+        if let Some(test) = mutant.test() {
+            let caught = self.by_test(&mutant.name, &test);
             return Outcome { mutant, caught, took: started.elapsed() };
         }
         let words = [&[&*self.program, "--broken", &*mutant.name], how].concat();
@@ -154,17 +172,11 @@ impl Sim {
         Outcome { mutant, caught, took: started.elapsed() }
     }
 
-    /// Looks for one with a test of a package, which must pass for sound code.
-    /// Of the program `test` only those whose names contain `filter`.
-    fn by_test(
-        &self,
-        mutant: &str,
-        (package, test): (&str, &str),
-        filter: &str,
-    ) -> Option<(String, String)> {
-        let program = self.built.test(package, test).ok()?;
+    /// Looks for one with tests, which must pass for sound code.
+    fn by_test(&self, mutant: &str, test: &ByTest<'_>) -> Option<(String, String)> {
+        let program = self.built.test(test.package, test.program).ok()?;
         let run = |name: &str| {
-            let mut command = shell::command(&self.root, &[&program, filter]);
+            let mut command = shell::command(&self.root, &[&program, &test.filter]);
             command.env("PARAPET_BROKEN", name).output().ok()
         };
         let broken = run(mutant).filter(|output| !output.status.success())?;
@@ -172,7 +184,7 @@ impl Sim {
         let text = String::from_utf8_lossy(&broken.stdout).into_owned();
         let story = text.lines().find_map(|line| line.strip_suffix("... FAILED"))?;
         let story = story.trim_start_matches("test ").trim_end().to_string();
-        Some((format!("test {test}"), story))
+        Some((format!("test {}", test.program), story))
     }
 }
 

@@ -45,8 +45,8 @@ macro_rules! ways {
             }
 
             /// The tool that detects it: `checksums` (seeds with checksums), `aoe` (seeds over
-            /// AoE), `sweep`, `exhaustive`, `test NAME` (a module of the tests of `crates/array`) or
-            /// `net NAME` (a test file of `crates/net`); `None` for a seed of the simulator.
+            /// AoE), `sweep`, `exhaustive`, `test NAME` (a module of `crates/array/tests/engine`)
+            /// or `net NAME` (a test file of `crates/net`); `None` for a seed of the simulator.
             pub fn by(self) -> Option<&'static str> {
                 match self {
                     $(Broken::$name => ways!(@by $($tool)?),)+

@@ -306,10 +306,10 @@ fn checksum_errors(member: &Member) -> String {
     }
 }
 
-/// What is said of a slow member. The event has the figures: what a member usually takes says little
-/// where reads avoid it.
-const SLOWNESS: &str = "has answered far slower than the other members for minutes: reads are routed \
-                        to other members where possible, writes wait for it";
+/// The problem text of a slow member. The event has the figures: the usual time of a member says
+/// little where reads avoid it.
+const SLOWNESS: &str = "has answered far slower than the other members for minutes: reads are \
+                        routed to other members where possible, writes wait for it";
 
 /// Lists why members failed, as far as known, as an addition to a sentence.
 fn why_lost(array: &Array) -> String {
