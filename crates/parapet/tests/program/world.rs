@@ -5,11 +5,15 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 
 /// Time limit in seconds of an external tool.
 const PATIENCE_S: &str = "60";
+
+/// The pause between two looks at what a test waits for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// A folder in memory, if such a file system is mounted; removed with the test.
 pub struct World {
@@ -382,6 +386,7 @@ pub fn not_tried(what: &str) {
 /// Polls until the condition holds; the test runner enforces the timeout.
 pub fn until(mut is_so: impl FnMut() -> bool) {
     while !is_so() {
-        std::thread::yield_now();
+        // Each look runs a program: without a pause they take the processor from what they await.
+        std::thread::sleep(LOOK_EVERY);
     }
 }
