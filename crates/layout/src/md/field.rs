@@ -21,11 +21,13 @@ pub struct Field {
 
 impl Field {
     /// The field's bytes. The structure's length must have been checked.
+    #[inline]
     pub(crate) fn bytes(self, structure: &[u8]) -> &[u8] {
         &structure[self.offset..self.offset + self.size]
     }
 
     /// The field as a little-endian number of at most eight bytes.
+    #[inline]
     pub(crate) fn get(self, structure: &[u8]) -> u64 {
         assert!(self.size <= 8, "a field this long is not a number");
         let bytes = self.bytes(structure);
@@ -39,9 +41,10 @@ impl Field {
     }
 
     /// The field as a little-endian number of four bytes.
+    #[inline]
     pub(crate) fn get_u32(self, structure: &[u8]) -> u32 {
         assert!(self.size == 4, "not a field of four bytes");
-        self.get(structure) as u32
+        u32::from_le_bytes(self.array(structure))
     }
 
     /// The field as a little-endian two's complement number of four bytes.
@@ -50,6 +53,7 @@ impl Field {
     }
 
     /// The field as an array; `N` must be its size.
+    #[inline]
     pub(crate) fn array<const N: usize>(self, structure: &[u8]) -> [u8; N] {
         let mut array = [0; N];
         array.copy_from_slice(self.bytes(structure));
@@ -57,6 +61,7 @@ impl Field {
     }
 
     /// Writes the low bytes of `value`, little-endian.
+    #[inline]
     pub(crate) fn put(self, structure: &mut [u8], value: u64) {
         assert!(self.size == 8 || value >> (8 * self.size) == 0, "the value does not fit");
         self.put_bytes(structure, &value.to_le_bytes()[..self.size]);
@@ -68,6 +73,7 @@ impl Field {
     }
 
     /// Writes `bytes`, which must have the field's size.
+    #[inline]
     pub(crate) fn put_bytes(self, structure: &mut [u8], bytes: &[u8]) {
         structure[self.offset..self.offset + self.size].copy_from_slice(bytes);
     }

@@ -140,6 +140,7 @@ impl ChecksumEntry {
     ///
     /// # Panics
     /// If the page has no such entry.
+    #[inline]
     pub fn get(page: &[u8], index: usize) -> ChecksumEntry {
         assert_eq!(page.len() as u64, PAGE_BYTES, "a page of the table is read whole");
         let entry = &page[index * ENTRY_BYTES..][..ENTRY_BYTES];
@@ -152,6 +153,7 @@ impl ChecksumEntry {
     ///
     /// # Panics
     /// If the page has no such entry.
+    #[inline]
     pub fn put(self, page: &mut [u8], index: usize) {
         assert_eq!(page.len() as u64, PAGE_BYTES, "a page of the table is written whole");
         let entry = &mut page[index * ENTRY_BYTES..][..ENTRY_BYTES];
