@@ -16,6 +16,7 @@ use crate::rows::engine::Engine;
 pub(crate) mod bad_blocks;
 pub(crate) mod checksum;
 pub(crate) mod engine;
+pub(crate) mod extents;
 pub(crate) mod flush;
 pub(crate) mod hedge;
 pub(crate) mod intent;

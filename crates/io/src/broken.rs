@@ -90,6 +90,8 @@ ways! {
     /// A copy of a member from before the last session counts as a member that a crash left
     /// behind.
     RolledBackTrusted: "ours" by "test stale_members",
+    /// A member that kept nothing but its superblock counts as in sync.
+    LabelTrusted: "ours" by "test stale_members",
     /// The superblock of a member that saw two others does not decide their order.
     WitnessUnheard: "ours" by "test stale_members",
     /// Members are marked clean while writes are in flight.
@@ -372,10 +374,14 @@ ways! {
     BegunWriteRefused: "ours" by "test intents",
     /// A joined member with a volatile cache is not flushed before an acknowledgement.
     JoinedCacheUnflushed: "ours" by "test flush",
+    /// A slow member is reported at once, whatever its answers take.
+    SlowReportedAtOnce: "ours" by "test slow",
 
     // ---- checksums
     /// A stop writes no checksums if cached data cannot be written.
     StuckStopUnsummed: "ours" by "test checksums",
+    /// A member's report of a hole is trusted, whatever its checksums or the other members say.
+    HolesTrusted: "ours",
     /// Reads are not verified.
     ChecksumsUnchecked: "22" by "test checksums",
     /// Parity is computed from the buffer of a failed read.

@@ -509,6 +509,12 @@ impl SimDisk {
         self.medium.borrow_mut().write(offset, bytes, true);
     }
 
+    /// Loses these bytes without the knowledge of the disk's user, as a sparse copy does: they are
+    /// a hole.
+    pub fn punch(&self, offset: u64, len: u64) {
+        self.medium.borrow_mut().zero(offset, len, true);
+    }
+
     /// Writes its cache to the medium, as another process's flush does.
     pub fn drain_cache(&self) {
         let mut medium = self.medium.borrow_mut();

@@ -148,6 +148,10 @@ marks! {
     F7 = "F7: a misdirected write";
     /// F8 in data or parity.
     F8_DATA = "F8: rot in data or parity";
+    /// F8: an extent is lost, and reported as a hole.
+    F8_HOLE = "F8: a lost extent";
+    /// F8: a member keeps nothing but its superblock.
+    F8_LABEL = "F8: only a superblock is left";
     /// F8 in a superblock.
     F8_SUPERBLOCK = "F8: rot in a superblock";
     /// F8 in a bitmap.

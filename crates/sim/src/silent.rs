@@ -13,7 +13,7 @@
 
 use std::rc::Rc;
 
-use io::Clock;
+use io::{Clock, Disk};
 use layout::{Family, Level, Slot};
 
 use crate::crash::Crash;
@@ -26,6 +26,9 @@ use crate::node::Node;
 use crate::parts::Parts;
 use crate::workload::{Kind, Request};
 use random::Rng;
+
+/// What a file gives back at a time.
+const PAGE: u64 = 4096;
 
 /// The corrupted part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -147,13 +150,23 @@ impl Director {
             return;
         };
         let sectors = node.geometry().member_bytes(slot) / SECTOR;
+        let extents_lost = rng.percent(40);
         for _ in 0..rng.skewed(8) {
             let at = rng.below(sectors) * SECTOR;
-            if self.can_tell(node, at, SECTOR) {
+            if extents_lost {
+                let first = (data.start + at) / PAGE * PAGE;
+                let last = first + (1 + rng.skewed(16)) * PAGE;
+                let is_data = data.start <= first && last <= data.start + sectors * SECTOR;
+                if is_data && self.can_tell(node, first - data.start, last - first) {
+                    disk.punch(first, last - first);
+                }
+            } else if self.can_tell(node, at, SECTOR) {
                 corrupt(disk, data.start + at, SECTOR, rng);
             }
         }
-        self.mark(mark::F8_DATA);
+        self.mark(if extents_lost { mark::F8_HOLE } else { mark::F8_DATA });
+        // Before any read repairs it.
+        self.ask_all(node, Kind::Extents).await;
         self.read_all(node).await;
         self.find_and_repair(node, slot).await;
     }
@@ -223,9 +236,16 @@ impl Director {
             _ => parts.range(Part::Private),
         };
         let Some(range) = range else { return };
+        let headed = node.shape.checksums || node.geometry().family() == Family::Parity;
+        let shows = headed || node.shape.bitmap_chunk.is_some();
         node.stop().await.expect("an idle array stops");
         self.stage.oracle.borrow_mut().keep_all();
-        if rot == Rot::Superblock {
+        if rot == Rot::Superblock && shows && rng.percent(40) {
+            // A label copied to a new disk.
+            self.mark(mark::F8_LABEL);
+            disk.punch(0, range.start);
+            disk.punch(range.end, disk.limits().bytes - range.end);
+        } else if rot == Rot::Superblock {
             self.mark(mark::F8_SUPERBLOCK);
             // A byte that the checksum covers.
             corrupt(disk, range.start + rng.below(250), 1, rng);
@@ -245,14 +265,18 @@ impl Director {
 
     /// Reads everything: it must be right despite the rot, where checksums detect it.
     async fn read_all(&self, node: &Rc<Node>) {
-        if !node.shape.checksums {
-            return;
+        if node.shape.checksums {
+            self.ask_all(node, Kind::Read(1)).await;
         }
+    }
+
+    /// One request after the other, of the whole array.
+    async fn ask_all(&self, node: &Rc<Node>, kind: Kind) {
         let sectors = node.geometry().capacity() / SECTOR;
         for first in (0..sectors).step_by(64) {
             let count = 64.min(sectors - first);
-            let read = Request { kind: Kind::Read(1), sector: first, count, fua: false, pause: 0 };
-            self.stage.perform((98, first as usize), read).await;
+            let request = Request { kind, sector: first, count, fua: false, pause: 0 };
+            self.stage.perform((98, first as usize), request).await;
         }
     }
 

@@ -236,6 +236,14 @@ impl ChecksumTable {
         })
     }
 
+    /// True if the entry says that the block holds zeros. False if its page is not in memory.
+    pub(crate) fn is_zeros(&self, member: MemberId, (slot, block): (Slot, u64)) -> bool {
+        let entry = self.entry(member, block);
+        let written = entry.generation != 0;
+        entry == ChecksumEntry::ZEROS
+            || written && entry.checksum == self.checksum_of_zeros(slot, block)
+    }
+
     /// Changes an entry whose page is in memory. False if it is not.
     pub(crate) fn set(&self, member: MemberId, block: u64, checksum: ChecksumEntry) -> bool {
         let Some((page, index)) = self.page(member, block) else { return false };

@@ -1,11 +1,11 @@
-//! Zeroing, discarding, and block status.
+//! Zeroing and discarding.
 //!
 //! Zeros have zero parity, so whole stripes are zeroed by zeroing every member; the edges are
 //! written as zeros. A discard is passed on only where every member promises that discarded bytes
 //! read as zeros: otherwise parity and copies would disagree.
 
 use io::broken::{Broken, broken};
-use io::{Extent, ExtentKind, SharedBuf, Work, ZeroSupport};
+use io::{SharedBuf, Work, ZeroSupport};
 use layout::{Family, Mode, Slot};
 use metadata::Result;
 
@@ -40,32 +40,6 @@ impl Engine {
         let whole = self.setup.geometry.family() != Family::Parity
             || self.whole_stripes(offset, len) == (offset..offset + len);
         whole && view.members().all(|(_, member)| member.limits.zero >= ZeroSupport::Fast)
-    }
-
-    /// The pieces of an array range, each with a directly readable place, if any.
-    fn readable_pieces(&self, view: &View, offset: u64, len: u64) -> Vec<PlacedPiece> {
-        let geometry = &self.setup.geometry;
-        if geometry.family() != Family::Parity {
-            return self
-                .stretches(offset, len)
-                .map(|(at, len, places)| {
-                    let synced = places.count() == 1 || !self.is_unsynced(at, len);
-                    let place = places.copies().find(|place| {
-                        view.is_readable(place.slot, at + len, place.member_offset, len)
-                    });
-                    let place = place.filter(|_| synced);
-                    PlacedPiece { len, place: place.map(|place| (place.slot, place.member_offset)) }
-                })
-                .collect();
-        }
-        let stripe = geometry.stripe_bytes();
-        self.each_chunk(offset, len)
-            .map(|(slot, at, len, array_offset)| {
-                let end = (array_offset / stripe + 1) * stripe;
-                let readable = view.is_readable(slot, end, at, len);
-                PlacedPiece { len, place: readable.then_some((slot, at)) }
-            })
-            .collect()
     }
 }
 
@@ -278,128 +252,12 @@ impl RowOp<'_> {
             self.lose(&view).await?;
         }
     }
-
-    /// Reports the allocation status of a range, from the members that hold it.
-    pub(crate) async fn extents(
-        &mut self,
-        (offset, len): (u64, u64),
-        found: &mut Vec<Extent>,
-    ) -> Result<()> {
-        let inside = self.engine.gate.enter().await;
-        let op = self.inside(&inside);
-        let view = op.engine.view();
-        let pieces = op.engine.readable_pieces(&view, offset, len);
-        let mut maps: Vec<MemberMap> =
-            (0..op.engine.setup.geometry.slots()).map(|_| MemberMap::default()).collect();
-        for piece in &pieces {
-            if let Some((slot, at)) = piece.place {
-                maps[slot.index()].include(at, piece.len);
-            }
-        }
-        for (slot, map) in maps.iter_mut().enumerate().filter(|(_, map)| map.is_used()) {
-            let slot = Slot::new(slot);
-            let member = view.member(slot).expect("a readable slot has a member");
-            while map.known < map.end {
-                let ask = Work::Extents { len: map.end - map.known, found: Vec::new() };
-                op.work.batch.add(member, slot, map.known, ask, 0);
-                op.engine.run(&mut op.work.batch, op.opts).await;
-                let before = map.known;
-                op.work.batch.drain(
-                    |_, _, _| {},
-                    |_, work, ok| map.record(work, ok),
-                    &mut op.work.failures,
-                );
-                if map.known == before {
-                    // No answer at all.
-                    map.record(Work::Flush, false);
-                }
-                // A member that fails to answer is no error: its bytes count as stored.
-                op.work.failures.clear();
-            }
-        }
-        drop(inside);
-        found.clear();
-        for piece in &pieces {
-            match piece.place {
-                Some((slot, at)) => maps[slot.index()].report(at, piece.len, found),
-                None => push(found, Extent { len: piece.len, kind: ExtentKind::Data }),
-            }
-        }
-        Ok(())
-    }
-}
-
-struct PlacedPiece {
-    len: u64,
-    place: Option<(Slot, u64)>,
-}
-
-/// A member's reported status for one stretch of its data.
-#[derive(Default)]
-struct MemberMap {
-    start: u64,
-    end: u64,
-    known: u64,
-    extents: Vec<Extent>,
-}
-
-impl MemberMap {
-    fn is_used(&self) -> bool {
-        self.start < self.end
-    }
-
-    fn include(&mut self, at: u64, len: u64) {
-        if !self.is_used() {
-            (self.start, self.known, self.end) = (at, at, at + len);
-        }
-        self.start = self.start.min(at);
-        self.known = self.start;
-        self.end = self.end.max(at + len);
-    }
-
-    fn record(&mut self, work: Work, ok: bool) {
-        let before = self.known;
-        if let (Work::Extents { found, .. }, true) = (work, ok) {
-            for extent in found {
-                self.known += extent.len;
-                push(&mut self.extents, extent);
-            }
-        }
-        if self.known == before {
-            // A member without block status: all of it counts as stored.
-            push(&mut self.extents, Extent { len: self.end - before, kind: ExtentKind::Data });
-            self.known = self.end;
-        }
-    }
-
-    fn report(&self, at: u64, len: u64, into: &mut Vec<Extent>) {
-        let (mut from, to, mut reported) = (self.start, at + len, 0);
-        for extent in &self.extents {
-            let (start, end) = (from.max(at), (from + extent.len).min(to));
-            if start < end {
-                reported += end - start;
-                push(into, Extent { len: end - start, kind: extent.kind });
-            }
-            from += extent.len;
-        }
-        assert_eq!(reported, len, "later extents would be reported at wrong offsets");
-    }
-}
-
-/// Appends an extent, joining it to the last one if they are of a kind.
-pub(crate) fn push(into: &mut Vec<Extent>, extent: Extent) {
-    match into.last_mut() {
-        _ if extent.len == 0 => {}
-        Some(last) if last.kind == extent.kind => last.len += extent.len,
-        _ => into.push(extent),
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use io::Pool;
 
-    use super::*;
     use crate::rows::write::Fresh;
 
     #[test]
@@ -414,18 +272,5 @@ mod tests {
             fresh.share(104, 4).map(|(_, part)| part.to_vec()).collect::<Vec<_>>(),
             [b"efgh"]
         );
-    }
-
-    #[test]
-    fn a_member_map_returns_parts_of_its_extents() {
-        let mut map = MemberMap::default();
-        map.include(100, 100);
-        let hole = Extent { len: 50, kind: ExtentKind::Hole };
-        map.record(Work::Extents { len: 100, found: vec![hole] }, true);
-        map.record(Work::Extents { len: 50, found: Vec::new() }, true);
-        let mut found = Vec::new();
-        map.report(140, 20, &mut found);
-        let data = Extent { len: 10, kind: ExtentKind::Data };
-        assert_eq!(found, [Extent { len: 10, ..hole }, data]);
     }
 }

@@ -42,8 +42,8 @@ use metadata::{Error, Result};
 
 use crate::rows::Scratch;
 use crate::rows::engine::RowOp;
+use crate::rows::extents::push;
 use crate::rows::read::Target;
-use crate::rows::write_zeroes::push;
 use crate::shard::Shard;
 use crate::shard::queue::{Action, Unit};
 use crate::shard::requests::Gain;

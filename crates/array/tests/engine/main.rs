@@ -10,6 +10,7 @@ mod checksums;
 mod contract;
 mod corrupt;
 mod create;
+mod extents;
 mod flush;
 mod full;
 mod intents;
