@@ -225,8 +225,7 @@ async fn assembled(
     loaded.permit(&members, &mut assigned, &geometry, options, &intents)?;
     let shortened = dirty::Loaded::shorten_copies(&dirty, &mut assigned, &geometry);
     let consistency = options.consistency.unwrap_or(intents.consistency);
-    let change = (intents.consistency, consistency);
-    policy::permit(change, &intents)?;
+    policy::permit((intents.consistency, consistency), &intents)?;
     let found = policy::align(&mut loaded, (&members, &assigned))?;
     let slot_order = (&members, &mut assigned);
     policy::adopt(&mut loaded, slot_order, &geometry, (&intents, consistency), options)?;
@@ -371,7 +370,7 @@ async fn gather(
     let (probes, found, rejects) = look_at_all(reach, candidates, options).await;
     let chosen = group::choose(probes, rejects, options)?;
     let mut members = group::join(chosen)?;
-    rolled_back::leave_out(reach, &mut members).await;
+    rolled_back::leave_out(reach, &mut members, options).await;
     let mut journals = Journals { found, wanted };
     let first = &members.latest().superblock;
     journals.choose((first.set_uuid, first.set_name), options)?;
@@ -396,6 +395,7 @@ fn private(
         next_consistency,
         history_id,
         kept: intents.kept || unchecksummed.is_some(),
+        kept_before: intents.kept,
         log: intents.zones,
         next_log: Zones::default(),
         log_bound: intents.log_bound,

@@ -281,6 +281,7 @@ fn private(new: &NewArray, plan: &Plan, random: &dyn Fn(&mut [u8])) -> Private {
         next_consistency: consistency,
         history_id: uuid(random),
         kept: parity || plan.checksums,
+        kept_before: parity || plan.checksums,
         log: Zones::default(),
         next_log: Zones::default(),
         log_bound: None,

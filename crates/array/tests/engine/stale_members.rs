@@ -298,3 +298,50 @@ fn a_member_left_one_event_behind_by_a_power_loss_is_valid() {
         }
     }
 }
+
+/// A label copied to a new disk, or firmware that put one back: the superblock is of the last
+/// event, and the rest of the disk reads as zeros.
+#[test]
+fn a_member_with_nothing_but_its_superblock_is_left_out_and_rebuilt() {
+    for (new, count, _) in rolled_back_arrays() {
+        let mirror = matches!(new.layout.level(), Level::Raid1 | Level::Raid10);
+        let headed = new.checksums == Some(true) || !mirror;
+        for (hollow, bitmap) in [(0, false), (1, false), (1, true)] {
+            let what = format!("{:?} {:?} {:?} {bitmap}", new.layout, new.version, new.checksums);
+            let world = World::new(count, 16 << 20);
+            world.create(&new);
+            let all = world.start();
+            world.write(&all, 0, &pattern(0, 128 << 10, 3)).expect("all members accept the write");
+            world.run(&all, all.stop()).expect("operations succeed");
+            let disk = &world.disks[hollow];
+            let map = crate::world::map_at(disk, new.version);
+            let whole = image(disk);
+            disk.disk.poke(0, &vec![0; whole.len()]);
+            let structures = [Some(map.superblock.clone()), map.bitmap.clone().filter(|_| bitmap)];
+            for range in structures.into_iter().flatten() {
+                let bytes = &whole[range.start as usize..range.end as usize];
+                disk.disk.poke(range.start, bytes);
+            }
+            let refused = world.assemble(0..count, &Options::default()).map(|_| ());
+            if !headed && bitmap {
+                // Nothing shows it.
+                assert!(refused.is_ok(), "{what}");
+                continue;
+            }
+            let why = refused.expect_err("one member lost its data").to_string();
+            assert!(why.contains("lost"), "{what}: {why}");
+            let array = world.start();
+            let found = world.read(&array, 0, 128 << 10).expect("the other members have the data");
+            assert!(found == pattern(0, 128 << 10, 3), "{what}");
+            let back = || Rc::clone(disk) as Rc<dyn Disk>;
+            let refused = world.run(&array, array.readd(back(), "back")).map(|_| ());
+            refused.expect_err("bits do not cover what it lost");
+            world.run(&array, array.add(back(), "back")).expect("as a new member");
+            world.until(&array, crate::world::whole);
+            let other = MemberId(if hollow == 0 { 1 } else { 0 });
+            world.run(&array, array.fail(other)).expect("the level tolerates one loss");
+            let found = world.read(&array, 0, 128 << 10).expect("degraded");
+            assert!(found == pattern(0, 128 << 10, 3), "{what}: it was rebuilt");
+        }
+    }
+}

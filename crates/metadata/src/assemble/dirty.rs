@@ -69,7 +69,12 @@ pub(super) async fn load(
         let mut remark = |text: String| {
             loaded.notes.push(Note::Remark { name: found.name.clone(), text });
         };
-        found.bad.refused.iter().for_each(|error| remark(error.to_string()));
+        // A page of zeros has 512 of them.
+        match &found.bad.refused[..] {
+            [] => {}
+            [error] => remark(error.to_string()),
+            [error, rest @ ..] => remark(format!("{error}; {} more like it", rest.len())),
+        }
         let in_sync = assigned.configuration.slot_of(id).is_some_and(|(slot, replacement)| {
             !replacement && assigned.configuration.slots[slot.index()].recovered.is_none()
         });

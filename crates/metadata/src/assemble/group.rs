@@ -33,9 +33,22 @@ impl Members {
             .map(|(index, (probe, &standing))| (index, probe, standing))
     }
 
-    /// Marks a member as stale, with the reason.
+    /// Marks a member as stale, with the reason. If its superblock was the trusted one, that of
+    /// another member of the last event is.
+    ///
+    /// # Panics
+    /// If there is no other one.
     pub(super) fn mark_stale(&mut self, index: usize, lapse: StaleReason) {
-        assert_ne!(index, self.freshest, "the member that is trusted is not stale");
+        let events = self.latest().superblock.events;
+        if index == self.freshest {
+            let mut others = self.counted().filter(|&(other, found, standing)| {
+                let holds = matches!(standing, Standing::Active(_));
+                other != index && holds && found.superblock.events == events
+            });
+            let other = others.next().map(|(other, ..)| other);
+            drop(others);
+            self.freshest = other.expect("another member shows what this one lacks");
+        }
         self.standings[index] = Standing::Stale(lapse);
         self.notes.push(stale(&self.probes[index], self.latest(), lapse));
     }
@@ -159,6 +172,12 @@ fn stale(found: &MemberProbe, latest: &MemberProbe, lapse: StaleReason) -> Note 
         StaleReason::RolledBack => {
             "it took no part in the last session: it is a copy from before, or was put back"
                 .to_string()
+        }
+        StaleReason::Hollow => {
+            "it has the superblock of the last change, and not the private area that this change \
+             wrote: the rest of its contents counts as lost (--force-dirty-degraded takes it as it \
+             is)"
+            .to_string()
         }
         StaleReason::Replaced => "another disk has its number now".to_string(),
         StaleReason::Unknown => "the others do not know its number".to_string(),

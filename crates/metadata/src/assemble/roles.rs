@@ -57,6 +57,8 @@ pub(crate) enum StaleReason {
     Behind,
     /// It is listed and one event behind, and took no part in that event (`rolled_back.rs`).
     RolledBack,
+    /// It has the last event, and lost the other structures of it (`rolled_back.rs`).
+    Hollow,
     /// Another disk has its number now.
     Replaced,
     /// The others' table does not go as far as its number.

@@ -1,30 +1,33 @@
-//! Members that took no part in the last commit, though they are only one event behind, as after a
-//! crash.
+//! Members whose superblock claims more than they hold.
 //!
 //! Owns the check of the structures that a commit writes on every member before its first
 //! superblock. Never writes.
 //!
 //! ```text
-//!                         header or bitmap of 24     superblock of 24
-//!   a.img                          ✓                        ✓           the freshest
-//!   b.img  crash in between        ✓                 still 23           took part: valid
-//!   c.img  an old copy             –                 still 23           missed the session: stale
+//!                         header or bitmap of 24     superblock
+//!   a.img                          ✓                     24           the freshest
+//!   b.img  crash in between        ✓                     23           took part: valid
+//!   c.img  an old copy             –                     23           missed the session: stale
+//!   d.img  a copied label       no header                24           lost all else: stale
 //! ```
 //!
 //! A commit makes the private header and the bitmap header durable on every assigned member before
 //! it writes any superblock (`crate::commit`). So a member that is one event behind because of a
 //! crash has them with the number of the freshest superblock. A copy of a member from before the
-//! session does not have them, and lacks every write of the session.
+//! session does not have them, and lacks every write of the session. A member of the last event
+//! without any header of its own has lost it, and with it what else lay on the disk.
 //!
 //! Only Parapet writes in this order: if a kernel wrote the freshest superblock there is no proof
-//! either way. The same applies if the structures to compare are unreadable or damaged. The time of
-//! a header is not compared: a crash may interrupt a second attempt at the same number.
+//! either way. The same applies if the structures to compare are unreadable, or if no member of the
+//! last event has them. Without headers the bitmap decides. The time of a header is not compared: a
+//! crash may interrupt a second attempt at the same number.
 
 use io::broken::{Broken, broken};
 use layout::md::superblock::Role;
 use layout::md::{Bitmap, Features};
 use layout::private::{self, HEADER_BYTES, HEADERS_BYTES, PrivateHeader, Tag};
 
+use crate::assemble::Options;
 use crate::assemble::group::Members;
 use crate::assemble::probe::MemberProbe;
 use crate::assemble::roles::{StaleReason, Standing};
@@ -41,35 +44,54 @@ enum Part {
     Took,
     /// It has those of an earlier commit.
     Missed,
+    /// It has none that were ever its own.
+    Absent,
     /// It has no usable ones.
     Silent,
 }
 
-/// Leaves out the members that provably took no part in the last commit.
-pub(super) async fn leave_out(reach: &MemberIo, members: &mut Members) {
+/// Leaves out the members that provably took no part in the last commit, or lost what it wrote.
+/// The administrator may accept what such a member holds.
+pub(super) async fn leave_out(reach: &MemberIo, members: &mut Members, options: &Options) {
     let latest = &members.latest().superblock;
     if Tag::of(latest.utime).is_none() || broken(Broken::RolledBackTrusted) {
         return;
     }
-    let behind = members.counted().filter(|(_, found, standing)| {
+    let events = latest.events;
+    let holders = members.counted().filter(|(_, found, standing)| {
         matches!(standing, Standing::Active(_))
             && matches!(found.superblock.own_role(), Role::Slot(_))
-            && found.superblock.events < latest.events
     });
-    let behind: Vec<(usize, &MemberProbe)> =
-        behind.map(|(index, found, _)| (index, found)).collect();
-    if behind.is_empty() {
-        return;
+    let work = holders.map(|(index, found, _)| async move {
+        let is_latest = found.superblock.events == events;
+        (index, is_latest, evidence(reach, found, events).await)
+    });
+    let holders: Vec<(usize, bool, [Part; 2])> = all(work).await;
+    // A structure that no member of the last event has was not written by the commit.
+    let [header, bitmap] = [0, 1].map(|structure| {
+        holders.iter().any(|(_, is_latest, parts)| *is_latest && parts[structure] == Part::Took)
+    });
+    let accepted = options.force_dirty_degraded || broken(Broken::LabelTrusted);
+    for (index, is_latest, [own_header, own_bitmap]) in holders {
+        let lost = if header { own_header } else { own_bitmap };
+        let missed = header && own_header == Part::Missed || bitmap && own_bitmap == Part::Missed;
+        if (header || bitmap) && lost == Part::Absent && !accepted {
+            members.mark_stale(index, StaleReason::Hollow);
+        } else if !is_latest && missed {
+            members.mark_stale(index, StaleReason::RolledBack);
+        }
     }
-    let [header, bits] = evidence(reach, members.latest(), latest.events).await;
-    let work = behind.into_iter().map(|(index, found)| async move {
-        // A structure that the freshest member lacks was not written by the commit.
-        let [own_header, own_bitmap] = evidence(reach, found, latest.events).await;
-        let missed = |of_all, own| of_all == Part::Took && own == Part::Missed;
-        (missed(header, own_header) || missed(bits, own_bitmap)).then_some(index)
-    });
-    let missed: Vec<usize> = all(work).await.into_iter().flatten().collect();
-    missed.into_iter().for_each(|index| members.mark_stale(index, StaleReason::RolledBack));
+}
+
+/// True if a member lost what the commit of its superblock wrote beside it; `headed` if that was a
+/// private header, too.
+pub(crate) async fn is_hollow(reach: &MemberIo, found: &MemberProbe, headed: bool) -> bool {
+    let superblock = &found.superblock;
+    if Tag::of(superblock.utime).is_none() || broken(Broken::LabelTrusted) {
+        return false;
+    }
+    let [header, bitmap] = evidence(reach, found, superblock.events).await;
+    (if headed { header } else { bitmap }) == Part::Absent
 }
 
 /// The evidence of a member's private header and of its bitmap for the commit with this number.
@@ -84,7 +106,9 @@ async fn of_header(reach: &MemberIo, found: &MemberProbe, events: u64) -> Part {
     let superblock = &found.superblock;
     // A header that matches its superblock shows that no other program has written here.
     if private::valid(&copies, superblock, bounds, parity::crc32c).is_none() {
-        return Part::Silent;
+        let any = private::latest(&copies, &superblock.set_uuid, parity::crc32c);
+        let own = any.is_some_and(|header| header.device_uuid == superblock.device.uuid);
+        return if own { Part::Silent } else { Part::Absent };
     }
     let start = (PrivateHeader::copy(events) * HEADER_BYTES) as usize;
     let copy = &copies[start..start + HEADER_BYTES as usize];
@@ -108,9 +132,10 @@ async fn of_bitmap(reach: &MemberIo, found: &MemberProbe, events: u64) -> Part {
     let place = room.start..room.end.min(room.start + PAGE_BYTES);
     let Ok(bytes) = reach.read(&*found.disk, place).await else { return Part::Silent };
     match Bitmap::parse(&bytes) {
-        Ok(header) if header.uuid != superblock.set_uuid => Part::Silent,
+        Ok(header) if header.uuid != superblock.set_uuid => Part::Absent,
         Ok(header) if header.events >= events => Part::Took,
         Ok(header) if header.events >= superblock.events => Part::Missed,
+        Err(_) if bytes.iter().all(|&byte| byte == 0) => Part::Absent,
         _ => Part::Silent,
     }
 }

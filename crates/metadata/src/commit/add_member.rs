@@ -20,7 +20,7 @@ use layout::md::{BadBlocks, Bitmap, ByteMap, Features, SECTOR, Superblock, TooSm
 use layout::{Family, MemberId, RangeSet, Slot, private};
 
 use crate::assemble::probe::MemberProbe;
-use crate::assemble::{probe, roles};
+use crate::assemble::{probe, roles, rolled_back};
 use crate::bitmap::{Bits, Pages};
 use crate::commit::MetadataWriter;
 use crate::commit::record::Record;
@@ -269,6 +269,13 @@ impl MetadataWriter {
         let found = probe::look(&self.reach, &disk, name, Some(self.facts.uuid)).await;
         let found = found.map_err(|why| Error::refused(format!("{name}: {why}")))?;
         let slot = self.may_return(&found)?;
+        if rolled_back::is_hollow(&self.reach, &found, self.private.get().kept_before).await {
+            return Err(Error::refused(format!(
+                "{name}: it has the superblock of event {}, and not the private area that this \
+                 event wrote: the rest of its contents counts as lost; it must be rebuilt in full",
+                found.superblock.events
+            )));
+        }
         let checksums_from = self.checksums_of(&found).await;
         let session = self.session();
         let record =

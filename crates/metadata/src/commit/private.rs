@@ -41,6 +41,8 @@ pub(crate) struct Private {
     pub(crate) history_id: Uuid,
     /// The members have headers.
     pub(crate) kept: bool,
+    /// They had them when the session began: each commit that a member can be of wrote them.
+    pub(crate) kept_before: bool,
     /// The zones of each log in the headers; 0 zones without a log.
     pub(crate) log: Zones,
     /// The zones from the beginning of the session on.
