@@ -2,7 +2,8 @@
 //!
 //! With the Cargo feature `broken` each row makes the code skip one safety step, at the place of
 //! that step. The simulator must detect all of them (`tests/sim/mutants.rs`) but one that is too
-//! rare (`tests/lost.rs`). Without the feature [`broken`] is always `false`, compiled to nothing.
+//! rare (`tests/lost.rs`) and one at a limit that no life reaches (`tests/limits.rs`). Without the
+//! feature [`broken`] is always `false`, compiled to nothing.
 //!
 //! Sources: `G1` … `G5` are rules of the grant protocol, `I1` … its invariants, `§` steps of
 //! evictions and membership changes, `ddraid` bugs of the system that had the idea first.
@@ -107,6 +108,8 @@ ways! {
     EvictForgetsUnsync: "§3.4",
     /// The grants of a dead client are never dropped.
     DeadHolderKept: "ddraid, I13",
+    /// The greatest start number is let in: no fence names the one after it.
+    LastLetIn: "I13",
     /// A member ignores the fence.
     FenceUnchecked: "§3.4",
 

@@ -185,6 +185,9 @@ impl Coordinator {
                     self.outcome(outcome, out);
                 }
             }
+            // No fence could name the next one.
+            Event::Client(_, incarnation, _)
+                if incarnation > Incarnation::LAST && !broken(Broken::LastLetIn) => {}
             Event::Client(client, incarnation, message) => {
                 if let Role::Leading(leader) = &mut self.role {
                     leader.client(now, client, incarnation, message, out);

@@ -46,6 +46,18 @@ numbers! {
     RequestId: u64;
 }
 
+impl Incarnation {
+    /// The greatest one that a client may have: a fence names the next one.
+    pub const LAST: Incarnation = Incarnation(u32::MAX - 1);
+
+    /// The least one that a fence of this one lets in. None can follow the greatest number, which
+    /// no client may have; logs of 0.1.0 may name it.
+    #[must_use]
+    pub const fn next(self) -> Incarnation {
+        Incarnation(self.0.saturating_add(1))
+    }
+}
+
 impl BootId {
     /// Of a disk that was formatted, and never served.
     pub const fn unserved(disk: DiskId) -> BootId {

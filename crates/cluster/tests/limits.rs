@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use cluster::broken::{Broken, choose};
 use cluster::config::{Config, Level, Mode, Shape, Slot, State};
 use cluster::coordinator::{self, Coordinator};
 use cluster::decisions::{Outcome, Request, Value, Version};
@@ -126,6 +127,8 @@ struct Rig {
     told: Vec<(ClientId, ToClient)>,
     /// Bytes of the longest header.
     longest: usize,
+    /// Pieces of a resync that the member was asked to read or write.
+    resynced: usize,
 }
 
 const FIRST: Incarnation = Incarnation(1);
@@ -143,6 +146,7 @@ impl Rig {
             queue: VecDeque::new(),
             told: Vec::new(),
             longest: 0,
+            resynced: 0,
         };
         rig.member_actions(out);
         while rig.coordinator.active().is_none() {
@@ -160,8 +164,12 @@ impl Rig {
     }
 
     fn client(&mut self, client: u32, message: FromClient) {
+        self.client_as(client, FIRST, message);
+    }
+
+    fn client_as(&mut self, client: u32, incarnation: Incarnation, message: FromClient) {
         let mut out = Vec::new();
-        let event = coordinator::Event::Client(ClientId(client), FIRST, message);
+        let event = coordinator::Event::Client(ClientId(client), incarnation, message);
         self.coordinator.handle(self.now, event, &mut out);
         self.coordinator_actions(out);
     }
@@ -225,7 +233,7 @@ impl Rig {
                     self.queue.push_back(Packet::Stored(generation));
                 }
                 member::Action::Send(_, message) => self.queue.push_back(Packet::Up(message)),
-                member::Action::Execute(..) => unreachable!("nothing is read or written"),
+                member::Action::Execute(..) => self.resynced += 1,
             }
         }
     }
@@ -299,4 +307,33 @@ fn clients() {
         assert_eq!(rig.answers(joined).len(), usize::from(expected), "client {client}");
     }
     assert_eq!(rig.member.durable().least.len(), MOST_CLIENTS);
+}
+
+/// The last incarnation is fenced, and its region is resynced; the number after it is not let in.
+#[test]
+fn incarnations() {
+    let Incarnation(last) = Incarnation::LAST;
+    for (number, is_let_in) in [(last - 1, true), (last, true), (last + 1, false)] {
+        let mut rig = Rig::new();
+        let incarnation = Incarnation(number);
+        rig.client_as(1, incarnation, FromClient::Join);
+        rig.run();
+        rig.client_as(1, incarnation, FromClient::Want(Region(7), GrantId(7)));
+        assert_eq!(rig.grants().is_empty(), !is_let_in, "{number}");
+        let mut out = Vec::new();
+        let evicted = rig.coordinator.evict(rig.now, ClientId(1), &mut out);
+        assert_eq!(evicted.is_ok(), is_let_in, "{number}");
+        rig.coordinator_actions(out);
+        (0..20).for_each(|_| rig.tick());
+        assert_eq!(rig.resynced > 0, is_let_in, "{number}: the eviction ends");
+        let least = rig.member.durable().least.get(&ClientId(1)).copied();
+        assert_eq!(least, is_let_in.then(|| incarnation.next()), "{number}");
+    }
+    choose(Some(Broken::LastLetIn));
+    let mut rig = Rig::new();
+    rig.client_as(1, Incarnation(last + 1), FromClient::Join);
+    rig.run();
+    rig.client_as(1, Incarnation(last + 1), FromClient::Want(Region(7), GrantId(7)));
+    assert_eq!(rig.grants(), [7], "the mutant");
+    choose(None);
 }

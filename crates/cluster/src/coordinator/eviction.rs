@@ -111,7 +111,7 @@ impl Leader {
         let fencing = |eviction: &&Eviction| eviction.stage == Stage::Fencing;
         for (&client, eviction) in &self.evictions {
             let Some(eviction) = Some(eviction).filter(fencing) else { continue };
-            let least = Incarnation(eviction.upto.0 + 1);
+            let least = eviction.upto.next();
             for member in self.config.live().filter(|member| !eviction.fenced.contains(member)) {
                 self.order(member, Order::Fence(client, least), out);
             }
@@ -120,7 +120,7 @@ impl Leader {
 
     pub(super) fn fenced(&mut self, member: MemberId, client: ClientId, least: Incarnation) {
         if let Some(eviction) = self.evictions.get_mut(&client)
-            && eviction.upto < least
+            && eviction.upto.next() <= least
         {
             eviction.fenced.insert(member);
         }
@@ -188,7 +188,7 @@ impl Leader {
             self.sessions.insert(client, session);
             self.join(client, incarnation, out);
         } else {
-            self.say((client, upto), ToClient::Evicted(Incarnation(upto.0 + 1)), out);
+            self.say((client, upto), ToClient::Evicted(upto.next()), out);
         }
     }
 }

@@ -258,7 +258,7 @@ impl Leader {
         let evicted = record::evicted(&self.commit.marks, client);
         let logged = evicted.is_some_and(|evicted| incarnation <= evicted);
         if logged && !self.evictions.contains_key(&client) {
-            let least = Incarnation(evicted.unwrap_or_default().0 + 1);
+            let least = evicted.unwrap_or_default().next();
             self.say((client, incarnation), ToClient::Evicted(least), out);
             return;
         }

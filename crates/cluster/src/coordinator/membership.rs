@@ -242,7 +242,7 @@ impl Leader {
             .marks
             .range(Mark::Evicted(ClientId(0), Incarnation(0))..)
             .filter_map(|mark| match *mark {
-                Mark::Evicted(client, upto) => Some((client, Incarnation(upto.0 + 1))),
+                Mark::Evicted(client, upto) => Some((client, upto.next())),
                 _ => None,
             })
             .collect();

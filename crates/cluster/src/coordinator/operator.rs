@@ -101,7 +101,7 @@ impl Coordinator {
         // A join evicts all earlier incarnations first, so that no later one than the next was ever
         // let in. That one may be alive: not heard yet in this reign, or for longer than its lease.
         let evicted = record::evicted(&leader.commit.marks, client);
-        let unheard = evicted.map(|upto| Incarnation(upto.0.saturating_add(1)));
+        let unheard = evicted.map(Incarnation::next);
         let upto = held.chain(joined).chain(unheard).max().ok_or(NotEvicted::NeverJoined)?;
         leader.evict(client, upto, None);
         leader.tick(now, out);

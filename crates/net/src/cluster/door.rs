@@ -15,8 +15,9 @@ use std::io::{Error, ErrorKind, Result};
 use std::pin::Pin;
 use std::rc::Rc;
 
+use cluster::ids::Incarnation;
 use cluster::roles::{Holder, Role};
-use cluster::session::{Hello, Told};
+use cluster::session::{Hello, Speaker, Told};
 use io::{Boxed, Clock, Stream};
 
 use super::line::{Inbox, Line};
@@ -105,6 +106,17 @@ impl Session {
                     role.map_or_else(|| "any role".into(), |role| format!("the role {role}"));
                 let why = format!("{holder} does not allow {role}");
                 return Err(Error::new(ErrorKind::PermissionDenied, why));
+            }
+            if let Speaker::Client(id, incarnation) = hello.speaker
+                && incarnation > Incarnation::LAST
+            {
+                let why = format!(
+                    "client {}: start number {}: {} at most, or it could not be fenced",
+                    id.0,
+                    incarnation.0,
+                    Incarnation::LAST.0
+                );
+                return Err(Error::new(ErrorKind::InvalidData, why));
             }
             Ok(Session { hello, holder, line, inbox, place: None })
         })

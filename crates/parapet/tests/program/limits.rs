@@ -79,6 +79,7 @@ const LIMITS: &[(&str, Option<u64>)] = &[
     ("`cluster::room::MOST_MARKS`", Some(cluster::room::MOST_MARKS as u64)),
     ("`cluster::room::MOST_STALE`", Some(cluster::room::MOST_STALE as u64)),
     ("`cluster::room::MOST_CLIENTS`", Some(cluster::room::MOST_CLIENTS as u64)),
+    ("`cluster::ids::Incarnation::LAST`", Some(cluster::ids::Incarnation::LAST.0 as u64)),
     ("`panel::MOST_CONNECTIONS`", Some(::panel::MOST_CONNECTIONS as u64)),
     ("`panel::MOST_HANDSHAKES`", Some(::panel::MOST_HANDSHAKES as u64)),
     ("`panel::MOST_SESSIONS`", Some(::panel::MOST_SESSIONS as u64)),

@@ -179,10 +179,16 @@ fn next_incarnation(cluster: &Cluster, id: u32) -> Result<Incarnation> {
         Err(error) => return Err(of_path(&path, &error)),
     };
     let now = jiff::Timestamp::now().as_second();
-    let next = u32::try_from(now).unwrap_or(0).max(before.saturating_add(1));
-    let stored = atomic_file::replace(&path, format!("{next}\n").as_bytes());
+    let next = Incarnation(u32::try_from(now).unwrap_or(0)).max(Incarnation(before).next());
+    if next > Incarnation::LAST {
+        let message = format!("{}: no start number follows {before}", path.display());
+        let hint = "remove the file if the number is wrong; else give this host another --id";
+        return Err(Failure::new(Id::Input, message, hint));
+    }
+    let Incarnation(number) = next;
+    let stored = atomic_file::replace(&path, format!("{number}\n").as_bytes());
     stored.map_err(|error| of_path(&path, &error))?;
-    Ok(Incarnation(next))
+    Ok(next)
 }
 
 fn state_file(cluster: &Cluster, id: u32) -> PathBuf {
