@@ -58,6 +58,9 @@ pub struct Window {
     until: Time,
 }
 
+/// A clock that is set back by up to this delays the next scrub by as much.
+const AHEAD: Duration = Duration::from_secs(24 * 3600);
+
 const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 
 impl Window {
@@ -140,6 +143,14 @@ pub struct Standing {
     pub is_suspect: bool,
 }
 
+impl Standing {
+    /// True if the last scrub is recorded further ahead than time zones and small corrections
+    /// explain: a clock was wrong, and the true time is lost.
+    pub fn is_ahead(&self, now: Timestamp) -> bool {
+        Duration::try_from(self.last.duration_since(now)).is_ok_and(|ahead| ahead > AHEAD)
+    }
+}
+
 /// What an array does in the background.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Work {
@@ -167,7 +178,7 @@ impl Scrub {
     pub fn decide(&self, now: Timestamp, local: DateTime, array: &Standing) -> Decision {
         let allowed =
             self.windows.is_empty() || self.windows.iter().any(|window| window.contains(local));
-        // A clock that was set back counts as no time.
+        // A clock that was set back a little counts as no time.
         let since = Duration::try_from(now.duration_since(array.last)).unwrap_or_default();
         let every = match array.is_suspect {
             true => self.every.min(self.every_suspect),
@@ -178,7 +189,7 @@ impl Scrub {
             Work::Scheduled | Work::Other => Decision::Wait,
             Work::Idle if !allowed || !self.enabled => Decision::Wait,
             Work::Idle if array.position > 0 => Decision::Start(array.position),
-            Work::Idle if since >= every.0 => Decision::Start(0),
+            Work::Idle if since >= every.0 || array.is_ahead(now) => Decision::Start(0),
             Work::Idle => Decision::Wait,
         }
     }
@@ -263,6 +274,25 @@ mod tests {
         let never = Scrub { enabled: false, windows: Vec::new(), ..policy };
         assert_eq!(never.decide(now, local, &of(Work::Idle)), Decision::Wait);
     }
+
+    #[test]
+    fn a_scrub_that_is_recorded_in_the_future_does_not_stop_the_schedule() {
+        let policy = Scrub::default();
+        let now: Timestamp = "2026-11-01T12:00:00Z".parse().unwrap();
+        let local = now.to_zoned(jiff::tz::TimeZone::UTC).datetime();
+        let day = Duration::from_secs(24 * 3600);
+        for (ahead, decision) in [
+            (Duration::from_secs(60), Decision::Wait),
+            (day, Decision::Wait),
+            (day + Duration::from_secs(1), Decision::Start(0)),
+            (4000 * day, Decision::Start(0)),
+        ] {
+            let last = now + ahead;
+            let array = Standing { last, position: 0, work: Work::Idle, is_suspect: false };
+            assert_eq!(policy.decide(now, local, &array), decision, "{ahead:?}");
+        }
+    }
+
     /// One line: days since the last scrub, whether a disk is suspect, what the array does, whether
     /// a window is open, and the decision.
     #[test]

@@ -72,8 +72,17 @@ impl Machine {
                 let repair = scrub.repair && served.array.geometry().redundancy() > 0;
                 let started = self.daemon.start_scrub(served, repair, from).await;
                 self.maintenance.scheduled.borrow_mut().insert(uuid.into());
-                let why = if standing.is_suspect { "; a disk may fail" } else { "" };
-                started.map(|message| format!("{message} (scheduled{why})"))
+                let mut why = String::from("scheduled");
+                if standing.is_ahead(now) {
+                    why += &format!(
+                        "; the last one is recorded at {}: a clock was wrong",
+                        standing.last
+                    );
+                }
+                if standing.is_suspect {
+                    why += "; a disk may fail";
+                }
+                started.map(|message| format!("{message} ({why})"))
             }
             Decision::Pause => {
                 let paused = self.daemon.pause_scrub(served);
