@@ -35,8 +35,8 @@ pub const MAX_EXTENTS: usize = 8192;
 
 /// Time from the greeting to the begin of transmission.
 pub const HANDSHAKE_TIME: Duration = Duration::from_secs(10);
-/// Options in one handshake.
-pub const MAX_OPTIONS: usize = 64;
+/// Options in one handshake: clients that list exports ask two or more for each.
+pub const MAX_OPTIONS: usize = 4096;
 /// Bytes of one option that are looked at.
 pub const MAX_OPTION_BYTES: u32 = 64 << 10;
 /// A longer option is read and dropped up to this length; beyond, the connection ends.
