@@ -74,8 +74,13 @@ fn checksum(bytes: &[u8]) -> u32 {
     (total as u32).wrapping_add((total >> 32) as u32)
 }
 
-/// Reads a member; `None` if there is no valid superblock in any of md's three places.
+/// Reads a member; `None` if there is no valid superblock in any of md's three places, or nothing
+/// else.
 pub fn read(disk: &Rc<SimDisk>) -> Option<Raw> {
+    labelled(disk).filter(|raw| !disk.is_label(raw.events))
+}
+
+fn labelled(disk: &Rc<SimDisk>) -> Option<Raw> {
     let sectors = io::Disk::limits(&**disk).bytes / SECTOR;
     // The one at the end first: a member of an array of arrays may show another one in its data.
     let places = [(sectors - 16) / 8 * 8, 8, 0];

@@ -69,6 +69,8 @@ struct Damage {
     unreadable: RefCell<BTreeSet<u64>>,
     /// Of these, the ones that a write does not repair.
     stuck: RefCell<BTreeSet<u64>>,
+    /// All but the superblock of this event is lost.
+    label: Cell<Option<u64>>,
 }
 
 /// Statistics of a disk.

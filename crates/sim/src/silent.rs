@@ -13,9 +13,10 @@
 
 use std::rc::Rc;
 
-use io::{Clock, Disk};
+use io::Clock;
 use layout::{Family, Level, Slot};
 
+use crate::covered;
 use crate::crash::Crash;
 use crate::cut::Mode;
 use crate::disk::{SimDisk, Stray};
@@ -240,11 +241,14 @@ impl Director {
         let shows = headed || node.shape.bitmap_chunk.is_some();
         node.stop().await.expect("an idle array stops");
         self.stage.oracle.borrow_mut().keep_all();
-        if rot == Rot::Superblock && shows && rng.percent(40) {
+        if rot == Rot::Superblock
+            && shows
+            && rng.percent(40)
+            && let Some(raw) = covered::read(disk)
+        {
             // A label copied to a new disk.
             self.mark(mark::F8_LABEL);
-            disk.punch(0, range.start);
-            disk.punch(range.end, disk.limits().bytes - range.end);
+            disk.leave_label(range, raw.events);
         } else if rot == Rot::Superblock {
             self.mark(mark::F8_SUPERBLOCK);
             // A byte that the checksum covers.

@@ -44,8 +44,10 @@ enum Part {
     Took,
     /// It has those of an earlier commit.
     Missed,
-    /// It has none that were ever its own.
+    /// It has none: zeros, or those of another member or array.
     Absent,
+    /// There is something else.
+    Damaged,
     /// It has no usable ones.
     Silent,
 }
@@ -73,9 +75,8 @@ pub(super) async fn leave_out(reach: &MemberIo, members: &mut Members, options: 
     });
     let accepted = options.force_dirty_degraded || broken(Broken::LabelTrusted);
     for (index, is_latest, [own_header, own_bitmap]) in holders {
-        let lost = if header { own_header } else { own_bitmap };
         let missed = header && own_header == Part::Missed || bitmap && own_bitmap == Part::Missed;
-        if (header || bitmap) && lost == Part::Absent && !accepted {
+        if lost([header, bitmap], [own_header, own_bitmap]) && !accepted {
             members.mark_stale(index, StaleReason::Hollow);
         } else if !is_latest && missed {
             members.mark_stale(index, StaleReason::RolledBack);
@@ -90,8 +91,19 @@ pub(crate) async fn is_hollow(reach: &MemberIo, found: &MemberProbe, headed: boo
     if Tag::of(superblock.utime).is_none() || broken(Broken::LabelTrusted) {
         return false;
     }
-    let [header, bitmap] = evidence(reach, found, superblock.events).await;
-    (if headed { header } else { bitmap }) == Part::Absent
+    let bits = superblock.features.contains(Features::BITMAP);
+    lost([headed, bits], evidence(reach, found, superblock.events).await)
+}
+
+/// True if a member has lost what the commit `wrote`: its header, or, without headers, its bitmap.
+/// A damaged header alone may be rot.
+fn lost([headed, bits]: [bool; 2], [header, bitmap]: [Part; 2]) -> bool {
+    let no_bitmap = bits && bitmap == Part::Absent;
+    match header {
+        Part::Absent if headed => true,
+        Part::Damaged if headed => no_bitmap,
+        _ => !headed && no_bitmap,
+    }
 }
 
 /// The evidence of a member's private header and of its bitmap for the commit with this number.
@@ -106,9 +118,19 @@ async fn of_header(reach: &MemberIo, found: &MemberProbe, events: u64) -> Part {
     let superblock = &found.superblock;
     // A header that matches its superblock shows that no other program has written here.
     if private::valid(&copies, superblock, bounds, parity::crc32c).is_none() {
-        let any = private::latest(&copies, &superblock.set_uuid, parity::crc32c);
-        let own = any.is_some_and(|header| header.device_uuid == superblock.device.uuid);
-        return if own { Part::Silent } else { Part::Absent };
+        let headers = copies.chunks(HEADER_BYTES as usize);
+        let parsed: Vec<_> =
+            headers.filter_map(|copy| PrivateHeader::parse(copy, parity::crc32c).ok()).collect();
+        let is_own = |header: &PrivateHeader| {
+            let identity = (header.set_uuid, header.device_uuid);
+            identity == (superblock.set_uuid, superblock.device.uuid)
+        };
+        let is_empty = copies.iter().all(|&byte| byte == 0);
+        return match parsed.iter().any(is_own) {
+            true => Part::Silent,
+            false if is_empty || !parsed.is_empty() => Part::Absent,
+            false => Part::Damaged,
+        };
     }
     let start = (PrivateHeader::copy(events) * HEADER_BYTES) as usize;
     let copy = &copies[start..start + HEADER_BYTES as usize];

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use io::{MemDisk, Stream};
+use net::nbd::limits::MAX_OPTIONS;
 use net::nbd::server::{Accepting, Tls};
 use net::nbd::{Catalogue, Client, Denial, Ending, Export, Exports, Server, wire};
 
@@ -89,8 +90,8 @@ fn each_lesson_of_others_is_one_line() {
     case("00000003", &[whole(11, b""), whole(1, b"disk")].concat(), "Misbehaved");
     case("00000003", &whole(0, b""), "80000001");
     case("00000003", &whole(u32::MAX, b""), "80000001");
-    case("00000003", &whole(99, b"").repeat(64), "80000001");
-    case("00000003", &whole(99, b"").repeat(65), "Misbehaved");
+    case("00000003", &whole(99, b"").repeat(MAX_OPTIONS), "80000001");
+    case("00000003", &whole(99, b"").repeat(MAX_OPTIONS + 1), "Misbehaved");
     // Long options are dropped up to a limit.
     case("00000003", &whole(99, &vec![0; 64 << 10]), "80000001");
     case("00000003", &whole(99, &vec![0; (64 << 10) + 1]), "80000009");

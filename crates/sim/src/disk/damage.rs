@@ -5,7 +5,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use io::{Clock, Time};
+use io::{Clock, Disk, Time};
 
 use super::SimDisk;
 use crate::medium::SECTOR;
@@ -115,6 +115,18 @@ impl SimDisk {
         if stuck {
             self.damage.stuck.borrow_mut().extend(sectors);
         }
+    }
+
+    /// Everything is lost but these bytes, the superblock of this event.
+    pub fn leave_label(&self, bytes: Range<u64>, events: u64) {
+        self.damage.label.set(Some(events));
+        self.punch(0, bytes.start);
+        self.punch(bytes.end, self.limits().bytes - bytes.end);
+    }
+
+    /// True if a superblock of this event is all that is left.
+    pub fn is_label(&self, events: u64) -> bool {
+        self.damage.label.get() == Some(events)
     }
 
     /// Lifts all damage; hung operations are answered.
