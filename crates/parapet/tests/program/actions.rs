@@ -141,7 +141,7 @@ fn commands_by_forms_work_without_javascript_and_a_loss_needs_the_name() {
     browser.screenshot("actions-unfolded-light");
     browser.enter(name, "tank");
     until(|| browser.nodes().contains("marked faulty"));
-    assert_eq!(state(), "critical");
+    until(|| state() == "critical");
     browser.set_view(1280, "dark");
     browser.screenshot("actions-done-dark");
     // The words of the control API: two more would be lost.
