@@ -335,7 +335,7 @@ fn a_member_with_nothing_but_its_superblock_is_left_out_and_rebuilt() {
             assert!(found == pattern(0, 128 << 10, 3), "{what}");
             let back = || Rc::clone(disk) as Rc<dyn Disk>;
             let refused = world.run(&array, array.readd(back(), "back")).map(|_| ());
-            refused.expect_err("bits do not cover what it lost");
+            refused.expect_err("the bitmap does not cover the lost bytes");
             world.run(&array, array.add(back(), "back")).expect("as a new member");
             world.until(&array, crate::world::whole);
             let other = MemberId(if hollow == 0 { 1 } else { 0 });

@@ -41,7 +41,8 @@ pub(crate) struct Private {
     pub(crate) history_id: Uuid,
     /// The members have headers.
     pub(crate) kept: bool,
-    /// They had them when the session began: each commit that a member can be of wrote them.
+    /// They had headers when the session began. A former member without a header is rebuilt in full
+    /// then, also one that left before there were headers.
     pub(crate) kept_before: bool,
     /// The zones of each log in the headers; 0 zones without a log.
     pub(crate) log: Zones,
